@@ -19,7 +19,7 @@ import type {
   ConfigSection,
   ConfigSections,
 } from '../shapes.ts';
-import { type Schema, SchemaField } from './schema-form.tsx';
+import { type Schema, SchemaField, plainText } from './schema-form.tsx';
 
 type Version = ConfigSections['versions'][number];
 
@@ -55,7 +55,7 @@ export function Configuration() {
               columns={sectionColumns(address.show)}
             />
             {data.versions.length > 0 && (
-              <>
+              <section>
                 <h2>Earlier versions</h2>
                 <Table
                   label="Earlier versions"
@@ -63,7 +63,7 @@ export function Configuration() {
                   keyOf={({ id }) => id}
                   columns={versionColumns(setUndone, data.readOnly !== null)}
                 />
-              </>
+              </section>
             )}
             {address.open !== undefined && (
               <Overlay kind="drawer" title={`Section ${address.open}`} close={address.close}>
@@ -99,10 +99,12 @@ export function Configuration() {
           </>
         )}
       </Loaded>
-      <h2>Settings in force</h2>
-      <Loaded from={config}>
-        {({ yaml }) => <CodeBlock title="With defaults; secrets are masked" text={yaml} />}
-      </Loaded>
+      <section>
+        <h2>Settings in force</h2>
+        <Loaded from={config}>
+          {({ yaml }) => <CodeBlock title="With defaults; secrets are masked" text={yaml} />}
+        </Loaded>
+      </section>
     </>
   );
 }
@@ -119,7 +121,11 @@ function sectionColumns(
         </button>
       ),
     },
-    { name: 'Content', kind: 'wide', show: ({ about }) => <span class="text">{about}</span> },
+    {
+      name: 'Content',
+      kind: 'wide',
+      show: ({ about }) => <span class="text">{plainText(about)}</span>,
+    },
     { name: 'In the file', show: ({ isSet }) => (isSet ? 'Yes' : '–') },
     {
       name: 'A change applies',
@@ -191,7 +197,7 @@ function SectionForm({
   };
   return (
     <>
-      <p class="text">{section.about}</p>
+      <p class="text">{plainText(section.about)}</p>
       <SchemaField
         name={name}
         schema={section.schema as Schema}

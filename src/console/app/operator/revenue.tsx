@@ -131,7 +131,9 @@ function RevenueFigures({ revenue, by }: { revenue: GroupsResponse; by: 'model' 
           note={
             supplierUsd === null
               ? 'no replica has cost prices'
-              : `${countText(uncostedRequests ?? 0)} requests without cost`
+              : uncostedRequests === 1
+                ? '1 request without cost'
+                : `${countText(uncostedRequests ?? 0)} requests without cost`
           }
         >
           <Usd value={supplierUsd} decimals={decimals} />

@@ -282,8 +282,13 @@ function jsonOf(text: string): unknown {
   }
 }
 
+/** Descriptions of settings mark names as code. */
+export function plainText(description: string): string {
+  return description.replaceAll('`', '');
+}
+
 function hintOf({ description = '', default: usual }: Schema): string {
-  const text = description.replaceAll('`', '');
+  const text = plainText(description);
   const isShown = usual === undefined || typeof usual === 'object' || /\bDefault:/.test(text);
   return isShown ? text : `${text} Default: ${shownText(usual)}.`.trim();
 }

@@ -1,0 +1,162 @@
+/**
+ * A day of an operator in the console, on a server with many receipts. For pictures of each step, with
+ * a million receipts:
+ *
+ *   FAREBOX_DAY_RECEIPTS=1000000 FAREBOX_DAY_PICTURES=pictures node test/run.ts test/e2e/operator-day.test.ts
+ */
+import assert from 'node:assert/strict';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import type { Browser, Page } from 'playwright-core';
+import { addReportDays } from '../../src/billing/ledger/ledger.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { launchChromium } from '../support/chromium.ts';
+import { type LoopbackEngine, openEngine, sendJson } from '../support/loopback-engine.ts';
+import { fillReceipts } from '../support/many-receipts.ts';
+import { Visitor } from './console-fixture.ts';
+
+const RECEIPTS = Number(process.env['FAREBOX_DAY_RECEIPTS'] ?? '3000');
+const PICTURES = process.env['FAREBOX_DAY_PICTURES'];
+
+const yaml = (url: string): string => `
+engines:
+  studio:
+    url: ${url}/v1
+models:
+  - id: m
+    type: text
+    traits: [default]
+    context: 8192
+    maxCompletionTokens: 64
+    price: { input: 1, output: 2 }
+    replicas: [{ engine: studio, cost: { input: 0.5, output: 1 } }]
+`;
+
+for (const [screen, width, isDark] of [
+  ['desktop', 1280, false],
+  ['phone', 390, true],
+] as const) {
+  describe(`a day of an operator on a ${screen} with ${RECEIPTS} receipts`, () => {
+    let engine: LoopbackEngine;
+    let browser: Browser;
+    let farebox: TestApp;
+    let visitor: Visitor;
+    let page: Page;
+    let file: string;
+    let customer: { readonly accountId: string; readonly secret: string };
+    let failedId = '';
+    let pictures = 0;
+
+    before(async () => {
+      [engine, browser] = await Promise.all([openEngine(), launchChromium()]);
+      engine.answer = (_request, response) => sendJson(response, 500, { error: 'out of memory' });
+      farebox = await startTestApp({ yaml: yaml(engine.url) });
+      file = join(farebox.config.dataFolder, 'farebox.yaml');
+      writeFileSync(file, `# The shop\n${yaml(engine.url)}`);
+      const { store } = farebox.app.stores;
+      await fillReceipts(store, RECEIPTS);
+      const clock = systemClock();
+      while (!(await addReportDays({ store, clock, log: silentLog })));
+      customer = await farebox.account('5');
+      const response = await fetch(`${farebox.url}/chat/completions`, {
+        method: 'POST',
+        headers: {
+          authorization: `Bearer ${customer.secret}`,
+          'content-type': 'application/json',
+        },
+        body: JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hi' }] }),
+      });
+      assert.equal(response.status, 500, await response.text());
+      failedId = response.headers.get('x-request-id') ?? '';
+      const { origin } = new URL(farebox.url);
+      // The first request makes the bundle, which can take longer than the timeout of the browser.
+      await fetch(origin);
+      visitor = await Visitor.open(browser, origin, { width, isDark });
+      page = visitor.page;
+      await visitor.signIn(await farebox.key({ kind: 'ADMIN' }));
+    });
+    after(async () => {
+      await visitor.close();
+      await browser.close();
+      await farebox.audit();
+      await farebox.stop();
+      await engine.close();
+    });
+
+    async function seen(name: string): Promise<void> {
+      await visitor.settled();
+      await visitor.checkWidth(name);
+      if (PICTURES === undefined) return;
+      mkdirSync(PICTURES, { recursive: true });
+      pictures += 1;
+      const path = join(PICTURES, `${screen}-${String(pictures).padStart(2, '0')}-${name}.png`);
+      await page.screenshot({ path });
+    }
+
+    async function open(name: string): Promise<void> {
+      await visitor.open(`/console/operator/${name}`);
+      await page.locator('h1').waitFor();
+    }
+
+    test('in the morning: revenue, cost and margin', async () => {
+      await open('revenue');
+      await page.locator('tbody tr').first().waitFor();
+      await seen('revenue');
+      await open('requests');
+      await page.locator('tbody tr').nth(10).waitFor();
+      await seen('requests');
+    });
+
+    test('a customer reports a failed request, which its id explains', async () => {
+      await open('requests');
+      await page.getByLabel('Request id').fill(failedId);
+      await page.getByRole('button', { name: 'Find' }).click();
+      await page.getByText('Not charged: the hold was released').waitFor();
+      await page.getByText('out of memory').first().waitFor();
+      await seen('failed-request');
+      await open('engines');
+      await page.getByText('studio').first().waitFor();
+      await seen('engines');
+    });
+
+    test('the customer gets credit for the trouble', async () => {
+      await open(`accounts?open=${customer.accountId}`);
+      await page.getByText('Credit or debit').click();
+      await page.getByLabel('USD', { exact: true }).fill('2.5');
+      await page.getByRole('button', { name: /^Credit / }).click();
+      await page.locator('.total').getByText('$7.50').waitFor();
+      await seen('account');
+    });
+
+    test('a price changes in the configuration, and is undone', async () => {
+      const written = readFileSync(file, 'utf8');
+      await open('configuration?open=engines');
+      const drawer = page.getByRole('dialog');
+      await drawer.getByText('studio', { exact: true }).click();
+      await drawer.getByLabel('url').fill('http://127.0.0.1:2/v1');
+      await drawer.getByRole('button', { name: 'Show the change' }).click();
+      await drawer.getByText('+    url: http://127.0.0.1:2/v1').waitFor();
+      await seen('change');
+      await drawer.getByRole('button', { name: 'Save' }).click();
+      await drawer.waitFor({ state: 'detached' });
+      await page.getByRole('button', { name: 'Restore' }).first().click();
+      await page.getByRole('dialog').getByRole('button', { name: 'Restore' }).click();
+      await page.getByRole('dialog').waitFor({ state: 'detached' });
+      assert.equal(readFileSync(file, 'utf8'), written);
+      await seen('configuration');
+    });
+
+    test('in the evening: books, audit and backups', async () => {
+      await open('books');
+      await page.locator('tbody tr').first().waitFor();
+      await seen('books');
+      await open('audit');
+      await seen('audit');
+      await open('backups');
+      await seen('backups');
+    });
+  });
+}
