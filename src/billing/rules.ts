@@ -27,7 +27,7 @@ export type CapPeriod = 'EPOCH' | 'WEEK' | 'MONTH' | 'LIFETIME';
 /** A cap in its running period (a row of `ledger_allowance`); no limit means unlimited. */
 export interface CapState {
   readonly period: CapPeriod;
-  readonly periodStartMs: number;
+  periodStartMs: number;
   readonly usdLimitNano: bigint | undefined;
   readonly diemLimitNano: bigint | undefined;
   usdSpentNano: bigint;

@@ -1,8 +1,8 @@
 /**
- * A day of an operator in the console, on a server with many receipts. For pictures of each step, with
+ * A day of an operator in the console, on a server with many receipts. For images of each step, with
  * a million receipts:
  *
- *   FAREBOX_DAY_RECEIPTS=1000000 FAREBOX_DAY_PICTURES=pictures node test/run.ts test/e2e/operator-day.test.ts
+ *   FAREBOX_DAY_RECEIPTS=1000000 FAREBOX_DAY_IMAGES=images node test/run.ts test/e2e/operator-day.test.ts
  */
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -19,7 +19,7 @@ import { fillReceipts } from '../support/many-receipts.ts';
 import { Visitor } from './console-fixture.ts';
 
 const RECEIPTS = Number(process.env['FAREBOX_DAY_RECEIPTS'] ?? '3000');
-const PICTURES = process.env['FAREBOX_DAY_PICTURES'];
+const IMAGES = process.env['FAREBOX_DAY_IMAGES'];
 
 const yaml = (url: string): string => `
 engines:
@@ -48,7 +48,7 @@ for (const [screen, width, isDark] of [
     let file: string;
     let customer: { readonly accountId: string; readonly secret: string };
     let failedId = '';
-    let pictures = 0;
+    let images = 0;
 
     before(async () => {
       [engine, browser] = await Promise.all([openEngine(), launchChromium()]);
@@ -89,10 +89,10 @@ for (const [screen, width, isDark] of [
     async function seen(name: string): Promise<void> {
       await visitor.settled();
       await visitor.checkWidth(name);
-      if (PICTURES === undefined) return;
-      mkdirSync(PICTURES, { recursive: true });
-      pictures += 1;
-      const path = join(PICTURES, `${screen}-${String(pictures).padStart(2, '0')}-${name}.png`);
+      if (IMAGES === undefined) return;
+      mkdirSync(IMAGES, { recursive: true });
+      images += 1;
+      const path = join(IMAGES, `${screen}-${String(images).padStart(2, '0')}-${name}.png`);
       await page.screenshot({ path });
     }
 

@@ -7,12 +7,14 @@ import { assert } from '../../core/assert.ts';
 import { type Nano, ZERO } from '../../core/money.ts';
 import type { Queryable, Statement } from '../../db/db.ts';
 import {
+  type CapState,
   type CountedCap,
   type HeldAmounts,
   type HoldRefusal,
   NOTHING_BESIDE,
   NO_CAPS,
   giveBack,
+  periodStartMs,
   planHold,
   setAside,
 } from '../rules.ts';
@@ -97,6 +99,25 @@ export interface LeasePart {
   readonly reservedNano: bigint;
 }
 
+export interface LeftInLease {
+  usdNano: bigint;
+  dailyNano: bigint;
+}
+
+/** The amounts that the settles before leave in a lease; `undefined` if its row is gone. */
+export function leftIn(
+  leases: ReadonlyMap<string, LeftInLease>,
+  rows: ReadonlyMap<string, HoldRow>,
+  id: string,
+): LeftInLease | undefined {
+  const row = rows.get(id);
+  return leases.get(id) ?? (row && { usdNano: row.usd_nano, dailyNano: row.daily_nano });
+}
+
+export function covers(left: LeftInLease, hold: LeasePart): boolean {
+  return left.usdNano >= hold.usdNano && left.dailyNano >= hold.dailyNano;
+}
+
 function capIdsOf({
   allowance_id: ofKey,
   budget_ids: text,
@@ -125,22 +146,37 @@ export function planFor(
 ): PlannedHold | HoldRefusal {
   const account = states.accounts.get(request.accountId);
   if (account === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
-  const caps = capsOf(states, request.capIds);
+  const caps = capsOf(states, request.capIds, nowMs);
   const planned = planHold(account, request, nowMs, caps);
   if (!planned.ok) return planned;
   setAside(account, caps, planned);
   return { ...planned, dailyDay: account.dailyDay, capsMs: capsMsOf(nowMs, caps) };
 }
 
+/**
+ * The caps of a request, all in the period of the same time. Without that, a hold could count in a
+ * period of one cap that a process with a clock ahead has begun for another cap only.
+ */
 export function capsOf(
   { caps }: States,
   capIds: readonly string[] | undefined,
+  nowMs: number,
 ): readonly CountedCap[] {
   if (capIds === undefined) return NO_CAPS;
-  return capIds.flatMap((id) => {
+  const counted = capIds.flatMap((id) => {
     const state = caps.get(id);
     return state === undefined ? [] : { id, state, beside: NOTHING_BESIDE };
   });
+  const atMs = capsMsOf(nowMs, counted);
+  for (const { state } of counted) beginPeriod(state, atMs);
+  return counted;
+}
+
+function beginPeriod(cap: CapState, atMs: number): void {
+  const startMs = periodStartMs(cap.period, atMs);
+  if (cap.periodStartMs >= startMs) return;
+  const nothing = { usdSpentNano: 0n, usdHeldNano: 0n, diemSpentNano: 0n, diemHeldNano: 0n };
+  Object.assign(cap, { periodStartMs: startMs, ...nothing });
 }
 
 /** Returns a time that is not before a cap period begun by another process whose clock is ahead. */
@@ -206,7 +242,7 @@ export async function refusalByCap(
   const states = await readStates(store, nowMs, { accountIds: [accountId], capIds });
   const account = states.accounts.get(accountId) ?? NEW_ACCOUNT;
   const credited = { ...account, balanceNano: account.balanceNano + creditNano };
-  const planned = planHold(credited, request, nowMs, capsOf(states, capIds));
+  const planned = planHold(credited, request, nowMs, capsOf(states, capIds, nowMs));
   return planned.ok || planned.reason === 'balance' || planned.reason === 'held'
     ? undefined
     : planned;

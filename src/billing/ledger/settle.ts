@@ -19,9 +19,12 @@ import { insertJob } from './job-charges.ts';
 import type { Balances, Hold, SettleRequest, Settlement, UsageRecord } from './records.ts';
 import {
   type LeasePart,
+  type LeftInLease,
+  covers,
   deleteHold,
   heldInLease,
   heldInRow,
+  leftIn,
   lockHolds,
   updateLease,
 } from './row-holds.ts';
@@ -96,14 +99,17 @@ export async function settleRows(
     charges: [],
     jobs: undefined,
   };
-  const leases = new Map<string, { usdNano: bigint; dailyNano: bigint }>();
+  const leases = new Map<string, LeftInLease>();
   const statements: Statement[] = [];
   const settlements: RowSettlement[] = [];
   for (const [at, { request, lease }] of settles.entries()) {
     const { usage } = request;
     const hold = holds[at];
+    const left = lease && leftIn(leases, rows, lease.id);
+    // A lease covers each of its open holds; a hold that it does not cover was settled before.
+    const isCovered = lease === undefined || left === undefined || covers(left, lease);
     let before = befores[at];
-    if (isChecked || hold === undefined) {
+    if (isChecked || hold === undefined || !isCovered) {
       before ??= taking.charges.find((charge) => charge.usage.requestId === usage.requestId);
       if (!isChecked) before ??= await settledBefore(tx, usage);
     }
@@ -114,12 +120,7 @@ export async function settleRows(
       const account = states.accounts.get(usage.accountId);
       if (!settlement.fresh && account !== undefined) giveBack(account, caps, hold);
       statements.push(deleteHold(usage.requestId));
-    } else if (settlement.fresh) {
-      const row = rows.get(lease.id);
-      const left = leases.get(lease.id) ?? {
-        usdNano: row?.usd_nano ?? 0n,
-        dailyNano: row?.daily_nano ?? 0n,
-      };
+    } else if (settlement.fresh && left !== undefined) {
       left.usdNano -= settlement.usdNano;
       left.dailyNano -= settlement.diemNano;
       leases.set(lease.id, left);

@@ -159,7 +159,7 @@ async function grantOne(
     results = requests.map((request) => planFor(states, request, nowMs));
     return { results, grant: undefined, isLost, holders: [] };
   }
-  const caps = capsOf(states, capIds);
+  const caps = capsOf(states, capIds, nowMs);
   const freedNano = row === undefined ? 0n : (lease?.freeNano ?? 0n);
   const freed = amountsOf(lease?.kind ?? 'usd', freedNano);
   if (row !== undefined) giveBack(account, states.caps, { ...heldInRow(row), ...freed });

@@ -1,6 +1,7 @@
 /** Several processes that lease from one database sell exactly what the balance covers. */
 import assert from 'node:assert/strict';
 import { type TestContext, after, before, describe, test } from 'node:test';
+import { lossy } from '../../../../test/databases/lossy-store.ts';
 import { emptyPostgresDatabase } from '../../../../test/databases/postgres.ts';
 import { openTestStore } from '../../../../test/databases/stores.ts';
 import { type LogLine, memoryLog } from '../../../../test/support/memory-log.ts';
@@ -8,7 +9,7 @@ import { bill } from '../../../../test/support/test-ledger.ts';
 import { type Clock, DAY_MS, systemClock } from '../../../core/clock.ts';
 import { systemIds } from '../../../core/ids.ts';
 import { type Nano, ZERO, nano, usdToNano } from '../../../core/money.ts';
-import { type Store, openStore } from '../../../db/db.ts';
+import { type Store, StoreUnavailable, openStore } from '../../../db/db.ts';
 import {
   type Hold,
   type HoldResult,
@@ -65,8 +66,11 @@ describe('leases of several processes', () => {
   });
 
   async function begin(epochDeadAfterMs = LIVES_ON_MS): Promise<Process> {
+    return beginWith(await openTestStore(url), epochDeadAfterMs);
+  }
+
+  async function beginWith(store: Store, epochDeadAfterMs = LIVES_ON_MS): Promise<Process> {
     const [skew, stopped] = [{ ms: 0 }, { is: false }];
-    const store = await openTestStore(url);
     const parts = { clock: clockOf(skew, stopped), ids: systemIds(), log: memoryLog(lines) };
     const ledger = new Ledger({ ...parts, store, epochDeadAfterMs });
     await ledger.start();
@@ -490,6 +494,37 @@ describe('leases of several processes', () => {
     });
     await assertClean(behind);
     for (const { ledger } of [behind, ahead]) await ledger.stop();
+  });
+
+  test('a settle whose reply was lost is repeated, although it has used up its lease', async () => {
+    const { store, lose } = lossy(await openTestStore(url));
+    const process = await beginWith(store);
+    const accountId = await fund(process, usdToNano('1'));
+    await comeBack(process, accountId);
+    const hold = await held(process, accountId);
+    await process.ledger.recall(accountId);
+    assert.equal(await leased(process, accountId), BigInt(PRICE));
+    lose('transaction');
+    await assert.rejects(settled(process, hold), StoreUnavailable);
+    assert.equal((await settled(process, hold)).fresh, false);
+    await process.ledger.stop();
+    await assertClean(process);
+  });
+
+  test('a hold counts in the period of the same time of all its caps', async () => {
+    const [behind, ahead] = [await begin(), await begin()];
+    const accountId = await fund(behind, usdToNano('1'));
+    const [key, budget] = [{ capIds: ['period-key'] }, { capIds: ['period'] }];
+    await setCap(behind, accountId, 'period-key', 10n);
+    await setCap(behind, accountId, 'period', 10n);
+    ahead.skew.ms = DAY_MS;
+    assert.equal(await buy(ahead, accountId, budget), 'sold');
+    const both = { capIds: [...key.capIds, ...budget.capIds] };
+    const hold = await held(behind, accountId, PRICE, both);
+    assert.equal(await buy(ahead, accountId, key), 'sold');
+    await settled(behind, hold, PRICE, both);
+    for (const { ledger } of [behind, ahead]) await ledger.stop();
+    await assertClean(behind);
   });
 
   test('processes with clocks of different days spend daily credit once', async () => {
