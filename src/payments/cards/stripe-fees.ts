@@ -3,7 +3,7 @@
  * transactions of these objects state them. A Stripe account that settles in another currency has fees
  * in that currency, which are not known in USD.
  */
-import type { Stripe } from 'stripe';
+import { Stripe } from 'stripe';
 
 const NANO_PER_CENT = 10_000_000n;
 
@@ -28,4 +28,10 @@ export function feesOf(
     cents += one.fee;
   }
   return { feeNano: BigInt(cents) * NANO_PER_CENT, isFeePending: false };
+}
+
+/** Whether Stripe has rejected a request, for example because the key may not read an expanded object. */
+export function isRejection(error: unknown): boolean {
+  const { StripePermissionError, StripeInvalidRequestError } = Stripe.errors;
+  return error instanceof StripePermissionError || error instanceof StripeInvalidRequestError;
 }

@@ -16,7 +16,7 @@ import { type Nano, ZERO, formatUsd, nano, smaller, usdToNano } from '../../core
 import { connectorOf } from '../../net/connector.ts';
 import type { CardPayment, CardRefund } from './card-rows.ts';
 import type { SavedCard } from './saved-cards.ts';
-import { feesOf } from './stripe-fees.ts';
+import { feesOf, isRejection } from './stripe-fees.ts';
 import type {
   ChargeResult,
   CheckoutPage,
@@ -407,11 +407,6 @@ class StripeProvider implements PaymentProvider {
     }
     return { cents, balance };
   }
-}
-
-function isRejection(error: unknown): boolean {
-  const { StripePermissionError, StripeInvalidRequestError } = Stripe.errors;
-  return error instanceof StripePermissionError || error instanceof StripeInvalidRequestError;
 }
 
 const REFUND_BALANCE = ['data.balance_transaction', 'data.failure_balance_transaction'];
