@@ -75,8 +75,8 @@ models:
           if (path.includes('#')) await page.locator('.opblock.is-open .responses-table').waitFor();
           await visitor.checkWidth(path);
           await visitor.checkAccess(path);
-          // Examples and schemas are collapsed when their scripts have run.
-          await page.waitForFunction('document.documentElement.scrollHeight < 12_000');
+          const height = await page.evaluate<number>('document.documentElement.scrollHeight');
+          assert.ok(height < 16_000, `${path} has ${height} px`);
         }
         const background = await page.evaluate<string>(
           'getComputedStyle(document.body).backgroundColor',
