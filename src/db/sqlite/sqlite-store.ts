@@ -103,7 +103,7 @@ export class SqliteStore implements FileStore {
   #isFlushing = false;
   #flushFailure: StoreUnavailable | undefined;
   #closed = false;
-  /** Lets `close` continue. */
+  /** Lets `close` look again. */
   #becameIdle: (() => void) | undefined;
 
   constructor(options: SqliteOptions) {
@@ -222,7 +222,7 @@ export class SqliteStore implements FileStore {
     if (this.#closed) return;
     this.#closed = true;
     this.#stopRetrying?.();
-    if (this.#draining || this.#isFlushing) {
+    while (this.#draining || this.#isFlushing) {
       await new Promise<void>((resolve) => (this.#becameIdle = resolve));
     }
     await this.#overviews.close();
@@ -271,7 +271,7 @@ export class SqliteStore implements FileStore {
     if (this.#queue.length > 0) setImmediate(this.#drainSoon);
     else {
       this.#draining = false;
-      this.#closeIfIdle();
+      this.#becameIdle?.();
     }
   }
 
@@ -348,12 +348,8 @@ export class SqliteStore implements FileStore {
     if (this.#unflushed.length > 0) this.#flushCommits();
     else {
       this.#isFlushing = false;
-      this.#closeIfIdle();
+      this.#becameIdle?.();
     }
-  }
-
-  #closeIfIdle(): void {
-    if (!this.#draining && !this.#isFlushing) this.#becameIdle?.();
   }
 
   /** Returns the error for the caller; a disk failure makes the store unavailable. */
