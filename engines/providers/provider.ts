@@ -65,13 +65,11 @@ const FIXED_HOSTS: Readonly<Record<string, readonly string[]>> = {
 
 /**
  * Packages that cannot cancel a video job, whose provider can: the member of the operation with the
- * URL of the job, the method for `/cancel` below it, the key, and the usual hosts.
+ * URL of the job, the method for `/cancel` below it, the key, and the usual origin.
  */
-const CANCELS: Readonly<
-  Record<string, readonly [string, string, string, string, readonly string[]]>
-> = {
-  '@ai-sdk/fal': ['responseUrl', 'PUT', 'Key', 'apiKey', ['queue.fal.run']],
-  '@ai-sdk/replicate': ['getUrl', 'POST', 'Bearer', 'apiToken', ['api.replicate.com']],
+const CANCELS: Readonly<Record<string, readonly [string, string, string, string, string]>> = {
+  '@ai-sdk/fal': ['responseUrl', 'PUT', 'Key', 'apiKey', 'https://queue.fal.run'],
+  '@ai-sdk/replicate': ['getUrl', 'POST', 'Bearer', 'apiToken', 'https://api.replicate.com'],
 };
 const CANCEL_TIMEOUT_MS = 20_000;
 
@@ -152,11 +150,12 @@ export class Provider {
     const model = this.model('video', modelId) as { doCancel?: (one: JsonObject) => Promise<void> }; // own models
     if (model.doCancel !== undefined) return await model.doCancel(operation);
     const { provider, settings } = this.#given;
-    const [member, method, scheme, key, hosts] = CANCELS[provider] ?? [];
+    const [member, method, scheme, key, usual] = CANCELS[provider] ?? [];
     const url = URL.parse(`${String(operation[member ?? ''])}/cancel`);
-    const own = typeof settings['baseURL'] === 'string' ? URL.parse(settings['baseURL'])?.host : '';
+    const own =
+      typeof settings['baseURL'] === 'string' ? URL.parse(settings['baseURL'])?.origin : '';
     // The key is sent to the provider only.
-    if (method === undefined || url === null || ![...(hosts ?? []), own].includes(url.host)) {
+    if (method === undefined || url === null || ![usual, own].includes(url.origin)) {
       throw new ProviderFailure(501, 'The provider cannot cancel a video');
     }
     const response = await this.#fetch(url.href, {

@@ -37,7 +37,7 @@ interface TaskApi {
 const DONE: readonly unknown[] = ['SUCCEEDED', 'completed', 'succeed'];
 const FAILED: readonly unknown[] = ['FAILED', 'CANCELLED', 'failed'];
 const TIMEOUT_MS = 120_000;
-const MAX_BODY_CHARACTERS = 1_000_000;
+const MAX_BODY_BYTES = 1_000_000;
 const TOKEN_SECONDS = 1_800;
 
 /** Frames of Runway by height of the landscape frame; other models have other ones. */
@@ -164,7 +164,7 @@ export function createTaskProvider(provider: string, settings: TaskSettings) {
       },
       ...(body && { body: JSON.stringify(body) }),
     });
-    const responseBody = (await response.text()).slice(0, MAX_BODY_CHARACTERS);
+    const responseBody = await textOf(response);
     if (response.ok) return responseBody;
     const responseHeaders = Object.fromEntries(response.headers);
     const facts = { statusCode: response.status, responseBody, responseHeaders };
@@ -218,6 +218,20 @@ function pathIn(operation: unknown): string {
   const path = isJsonObject(operation) ? operation['path'] : undefined;
   if (typeof path === 'string' && /^\/[\w./:-]+$/.test(path)) return path;
   throw new ProviderFailure(404, 'There is no such video');
+}
+
+/** Ends the connection after the maximum, so that a provider cannot fill the memory. */
+async function textOf({ body }: Response): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of body ?? []) {
+    bytes += chunk.length;
+    if (bytes > MAX_BODY_BYTES) {
+      throw new ProviderFailure(502, `The provider returned more than ${MAX_BODY_BYTES} bytes`);
+    }
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString();
 }
 
 function jsonOf(text: string): JsonObject {
