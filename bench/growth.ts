@@ -77,7 +77,6 @@ function cpuOfAll(pid: number): number {
 const folder = FOLDER ?? temporaryFolder();
 const postgres = IS_POSTGRES ? await startPostgres() : undefined;
 const databaseUrl = postgres?.url('postgres') ?? `sqlite:${folder}/farebox.db`;
-const BAD = 'no config';
 
 async function prepare(): Promise<string> {
   const loaded = await loadConfig({
@@ -85,7 +84,7 @@ async function prepare(): Promise<string> {
     cwd: folder,
     readFile: async () => `database: ${JSON.stringify(databaseUrl)}`,
   });
-  if (!loaded.ok) throw new Error(BAD, { cause: loaded.problems });
+  if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems));
   const parts = { config: loaded.config, clock: systemClock(), ids: systemIds(), log: silentLog };
   const stores = await openStores(parts);
   const account = await stores.identity.createAccount('bench', 'staff');
