@@ -8,6 +8,7 @@
  *
  * Daily credit is spent before USD, so a lease is of one kind: daily credit while any is unspent.
  */
+import { assert } from '../../../core/assert.ts';
 import { ZERO } from '../../../core/money.ts';
 import { type Queryable, type Statement, shareDivisor } from '../../../db/db.ts';
 import {
@@ -161,6 +162,7 @@ async function grantOne(
   }
   const caps = capsOf(states, capIds, nowMs);
   const freedNano = row === undefined ? 0n : (lease?.freeNano ?? 0n);
+  assert(freedNano >= 0n, 'a lease covers its open holds');
   const freed = amountsOf(lease?.kind ?? 'usd', freedNano);
   if (row !== undefined) giveBack(account, states.caps, { ...heldInRow(row), ...freed });
   const undo = [account, ...caps.map(({ state }) => state)].map((state) => [state, { ...state }]);

@@ -609,6 +609,30 @@ describe('leases of several processes', () => {
     await assertClean(second);
   });
 
+  test('a process whose epoch is being closed continues without its old leases', async () => {
+    const [process, other] = [await begin(DEAD_AFTER_MS), await begin()];
+    const accountId = await fund(process, nano(10_000n * PRICE));
+    await comeBack(process, accountId);
+    process.stopped.is = true;
+    const most = nano(9n * ((10_000n * PRICE - (await leased(process, accountId))) / 10n));
+    const hold = await held(other, accountId, most);
+    // The first of the two steps that close an epoch; the rows of its leases still exist.
+    const isOfAccount =
+      '(SELECT epoch_id FROM ledger_hold WHERE account_id = $1 AND usd_nano < $2)';
+    await other.store.query(`DELETE FROM ledger_epoch WHERE id IN ${isOfAccount}`, [
+      accountId,
+      most,
+    ]);
+    await systemClock().sleep(DEAD_AFTER_MS);
+    for (let time = 0; time < 3; time += 1) {
+      await settled(process, await held(process, accountId));
+      await process.ledger.recall(accountId);
+      await assertClean(process);
+    }
+    await settled(other, hold);
+    for (const { ledger } of [process, other]) await ledger.stop();
+  });
+
   test('idle leases are returned after a round, and all leases at the stop', async () => {
     const [first, second] = [await begin(), await begin()];
     const accountId = await fund(first, usdToNano('1'));

@@ -89,6 +89,12 @@ type Asking = Waiting<HoldRequest, HoldResult>;
 
 interface LeaseCall extends PartCall<AccountPart, HoldRequest, HoldResult> {
   readonly want: LeaseWant;
+  /** The lease of the part when the call started; it can end before the call does. */
+  readonly lease: Lease | undefined;
+}
+
+interface Granted extends LeaseResult {
+  /** `Leases.#losses` before the grant. */
   readonly losses: number;
 }
 
@@ -101,12 +107,13 @@ export interface LeasesParts {
 
 export class Leases {
   readonly #parts: LeasesParts;
-  readonly #leased: LeasedParts<AccountPart, HoldRequest, HoldResult, LeaseCall, LeaseResult>;
+  readonly #leased: LeasedParts<AccountPart, HoldRequest, HoldResult, LeaseCall, Granted>;
   readonly #byKey = new Map<string, AccountPart>();
   /** Leases without new holds that wait for their last hold to end. */
   readonly #ending = new InFlight<Lease>();
   readonly #single = new InFlight<LeasedHold>();
   readonly #coming = new Set<string>();
+  #forgotten = 0;
 
   constructor(parts: LeasesParts) {
     this.#parts = parts;
@@ -118,7 +125,7 @@ export class Leases {
       maxCounters: 64,
       maxRequests: 128,
       callOf: (part, waiting) => this.#callOf(part, waiting),
-      grant: (calls) => this.#grant(calls.map(({ want }) => want)),
+      grant: (calls) => this.#grant(calls),
       granted: (call, result) => this.#granted(call, result),
       failed: ({ part, want }) => {
         // Whether anything was granted is unknown; it is released according to the rows.
@@ -184,11 +191,16 @@ export class Leases {
     return [...current, ...this.#ending.all()];
   }
 
+  /** Counts the events that end all leases: the amounts in memory may be wrong, or the rows gone. */
+  get #losses(): number {
+    return this.#parts.store.losses + this.#forgotten;
+  }
+
   #isGood(lease: Lease): boolean {
     const { store, clock } = this.#parts;
     return (
       !lease.isOver &&
-      lease.losses === store.losses &&
+      lease.losses === this.#losses &&
       lease.day === dayOf(clock.nowMs()) &&
       store.unavailable() === undefined &&
       this.#parts.epoch().isCertain
@@ -210,7 +222,7 @@ export class Leases {
   }
 
   #callOf(part: AccountPart, waiting: readonly Asking[]): LeaseCall {
-    const { losses } = this.#parts.store;
+    const losses = this.#losses;
     const { counter, capIds } = part;
     if (part.lease?.isOver === true || (part.lease?.losses ?? losses) !== losses) {
       this.#endLease(part);
@@ -236,10 +248,10 @@ export class Leases {
       mayWait: areDelivered && waiting.every(({ recallUntilMs }) => recallUntilMs === 0),
       newId,
     };
-    return { part, waiting, want, losses };
+    return { part, waiting, want, lease: current };
   }
 
-  async #grant(wants: readonly LeaseWant[]): Promise<readonly LeaseResult[]> {
+  async #grant(calls: readonly LeaseCall[]): Promise<readonly Granted[]> {
     const epoch = this.#parts.epoch();
     if (epoch.hasBegun && !epoch.isCertain) await epoch.renew();
     for (let attempt = 0; attempt < 2; attempt += 1) {
@@ -248,31 +260,37 @@ export class Leases {
         hasEpoch: epoch.hasBegun,
         nowMs: this.#parts.clock.nowMs(),
       };
+      const losses = this.#losses;
+      // A new epoch has ended the leases of the old one, whose rows another process releases.
+      const wants = calls.map(({ part, want }) =>
+        part.lease === undefined ? { ...want, lease: undefined } : want,
+      );
       const results = await this.#parts.store.transaction((tx) => grantLeases(tx, context, wants), {
         durable: false,
       });
-      if (results !== undefined) return results;
+      if (results !== undefined) return results.map((result) => ({ ...result, losses }));
       // Another process considered this one dead; continue with a new epoch.
       await epoch.renew();
     }
     throw new StoreUnavailable('Other processes closed the epoch of this process twice');
   }
 
-  #granted({ part, want, waiting, losses }: LeaseCall, result: LeaseResult) {
-    const { grant, results, holders } = result;
+  #granted({ part, want, waiting, lease: before }: LeaseCall, result: Granted) {
+    const { grant, results, holders, losses } = result;
     this.#coming.delete(want.newId);
-    const freed = want.lease?.freeNano ?? 0n;
     if (result.isLost) this.#endLease(part);
-    const before = part.lease;
-    if (grant !== undefined && before !== undefined && grant.id === before.id) {
-      before.nano += grant.addedNano;
-    } else {
-      if (before !== undefined) before.nano -= freed;
-      if (grant !== undefined) {
-        this.#endLease(part);
-        const isCapped = part.capIds !== undefined;
-        part.lease = newLease(grant, isCapped, this.#parts.clock.nowMs(), losses);
-      }
+    const isKept = grant !== undefined && grant.id === before?.id;
+    let lease = isKept ? before : undefined;
+    if (before !== undefined) {
+      before.nano += isKept ? grant.addedNano : -(want.lease?.freeNano ?? 0n);
+    }
+    if (grant !== undefined && !isKept) {
+      this.#endLease(part);
+      lease = newLease(grant, part.capIds !== undefined, this.#parts.clock.nowMs(), losses);
+      part.lease = lease;
+    } else if (lease?.isOver === true && part.lease !== lease && lease.place === -1) {
+      // It ended during the call, without open holds.
+      this.#ending.add(lease);
     }
     const isHeld = (): boolean =>
       holders.length > 0 || part.counter.parts.some((one) => one !== part && hasUnused(one));
@@ -280,7 +298,6 @@ export class Leases {
       const planned = results[at];
       assert(planned !== undefined, 'each request has its result');
       if (planned.ok) {
-        const lease = grant === undefined ? undefined : part.lease;
         const hold = newHold(lease, request, planned);
         if (lease === undefined) this.#single.add(hold);
         return { result: { ok: true, hold } };
@@ -345,6 +362,7 @@ export class Leases {
   }
 
   forget(): void {
+    this.#forgotten += 1;
     for (const part of this.#byKey.values()) this.#endLease(part);
   }
 
