@@ -237,7 +237,8 @@ describe('company sign-in', () => {
     await page.getByText('dave@other.example has the role viewer').first().waitFor();
     const row = page.getByRole('row', { name: /dave@other/ });
     await row.getByRole('button', { name: 'Remove' }).click();
-    await page.getByRole('button', { name: 'Remove', exact: true }).last().click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('button', { name: 'Remove', exact: true }).click();
     await page.getByText('The member was removed').first().waitFor();
     await bench.farebox.audit();
   });
