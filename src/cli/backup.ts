@@ -2,7 +2,6 @@
 import { existsSync } from 'node:fs';
 import { readFile, rm, writeFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import { generateX25519Identity, identityToRecipient } from 'age-encryption';
 import { CONFIG_FILE, backupPlace } from '../config/config.ts';
 import { isoTime, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
@@ -54,6 +53,7 @@ The section "backup" of the configuration schedules backups and encrypts them.`)
 }
 
 async function makeKey(cli: Cli, file: string): Promise<void> {
+  const { generateX25519Identity, identityToRecipient } = await import('age-encryption');
   const identity = await generateX25519Identity();
   const recipient = await identityToRecipient(identity);
   await writeFile(resolve(cli.console.cwd, file), `${identity}\n`, { mode: 0o600, flag: 'wx' });

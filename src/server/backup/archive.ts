@@ -8,7 +8,6 @@ import { open, readFile, readdir, stat, writeFile } from 'node:fs/promises';
 import { join, sep } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { Decrypter, Encrypter } from 'age-encryption';
 import { create, extract } from 'tar';
 import { z } from 'zod';
 
@@ -102,12 +101,14 @@ export async function sha256Of(file: string): Promise<string> {
 }
 
 async function encrypted(stream: Readable, recipient: string): Promise<Readable> {
+  const { Encrypter } = await import('age-encryption');
   const encrypter = new Encrypter();
   encrypter.addRecipient(recipient);
   return Readable.fromWeb(await encrypter.encrypt(Readable.toWeb(stream)));
 }
 
 async function decrypted(stream: Readable, identity: string): Promise<Readable> {
+  const { Decrypter } = await import('age-encryption');
   const decrypter = new Decrypter();
   decrypter.addIdentity(identity);
   try {

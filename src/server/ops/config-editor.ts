@@ -6,7 +6,6 @@
 import { constants, existsSync } from 'node:fs';
 import { access, mkdir, readFile, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
-import { createPatch } from 'diff';
 import {
   CONFIG_FILE,
   type Config,
@@ -146,7 +145,7 @@ export class ConfigEditor {
     const before = await this.#read();
     if (digestOf(before) !== digest) throw new Fault('CONFIG_CHANGED');
     const after = await edited(before, edit);
-    const diff = diffOf(before, after);
+    const diff = await diffOf(before, after);
     return await this.#withDraft(after, async (draft, loaded) => {
       if (!('config' in loaded)) {
         return { ok: false, ...loaded, diff, digest, changed: [], restart: [] };
@@ -272,7 +271,8 @@ function digestOf(text: string): string {
 }
 
 /** Unified diff of the masked texts, without its header. A secret that changes shows as equal lines. */
-function diffOf(before: string, after: string): string {
+async function diffOf(before: string, after: string): Promise<string> {
+  const { createPatch } = await import('diff');
   const patch = createPatch('farebox.yaml', maskedText(before), maskedText(after), '', '');
   return patch.split('\n').slice(4).join('\n');
 }
