@@ -23,6 +23,7 @@ export interface TranscriptCall {
   readonly id: string;
   readonly name: string;
   readonly arguments: string;
+  readonly mark?: CacheMark;
 }
 
 interface CallWithResult extends TranscriptCall {
@@ -38,7 +39,7 @@ interface UserTurn {
 
 interface AssistantTurn {
   readonly role: 'assistant';
-  readonly texts: string[];
+  readonly texts: TextPart[];
   readonly reasoning: string[];
   readonly details: ReasoningDetail[];
   readonly calls: CallWithResult[];
@@ -62,10 +63,7 @@ export class Transcript {
   system(text: string, mark?: CacheMark): void {
     if (text === '') return;
     this.hasMarks ||= mark !== undefined;
-    if (!this.#hasAssistant)
-      this.#system.push(
-        mark === undefined ? textPart(text) : { ...textPart(text), cache_control: mark },
-      );
+    if (!this.#hasAssistant) this.#system.push(markedPart(text, mark));
     else this.#addUser([textPart(`<system-reminder>\n${text}\n</system-reminder>`)], false);
   }
 
@@ -73,8 +71,10 @@ export class Transcript {
     this.#addUser(parts, true);
   }
 
-  text(text: string): void {
-    if (text !== '') this.#assistant().texts.push(text);
+  text(text: string, mark?: CacheMark): void {
+    if (text === '') return;
+    this.hasMarks ||= mark !== undefined;
+    this.#assistant().texts.push(markedPart(text, mark));
   }
 
   /** Adds reasoning, an entry of `reasoning_details`, or the signature that the next call repeats. */
@@ -97,6 +97,7 @@ export class Transcript {
   call(call: TranscriptCall): void {
     const open = { ...call, signature: this.#signature, result: undefined };
     this.#signature = undefined;
+    this.hasMarks ||= call.mark !== undefined;
     this.#assistant().calls.push(open);
     this.callIds.add(call.id);
     const others = this.#openCalls.get(call.id);
@@ -183,6 +184,10 @@ export function textPart(text: string): TextPart {
   return { type: 'text', text };
 }
 
+function markedPart(text: string, mark: CacheMark): TextPart {
+  return mark === undefined ? textPart(text) : { ...textPart(text), cache_control: mark };
+}
+
 /** Returns `undefined` for a message of reasoning alone. */
 function assistantMessage(
   { texts, reasoning, details, calls }: AssistantTurn,
@@ -191,19 +196,31 @@ function assistantMessage(
 ): ChatMessage | undefined {
   if (texts.length + calls.length === 0) return undefined;
   const thought = hasReasoning ? reasoning.join(PART_BREAK) : '';
+  const hasMark = isMarked && texts.some(({ cache_control: mark }) => mark !== undefined);
+  const joined = texts.length === 0 ? null : texts.map(({ text }) => text).join(PART_BREAK);
   return {
     role: 'assistant',
-    content: texts.length === 0 ? null : texts.join(PART_BREAK),
+    content: hasMark ? texts : joined,
     ...(thought === '' ? {} : { reasoning_content: thought }),
     ...(isMarked && details.length > 0 ? { reasoning_details: details } : {}),
-    ...(calls.length === 0 ? {} : { tool_calls: calls.map(toolCall) }),
+    ...(calls.length === 0 ? {} : { tool_calls: calls.map((call) => toolCall(call, isMarked)) }),
   };
 }
 
-function toolCall({ id, name, arguments: text, signature }: CallWithResult) {
+function toolCall(
+  { id, name, arguments: text, signature, mark }: CallWithResult,
+  isMarked: boolean,
+) {
   const extra =
     signature === undefined ? {} : { extra_content: { google: { thought_signature: signature } } };
-  return { id, type: 'function' as const, function: { name, arguments: text }, ...extra };
+  const marked = isMarked && mark !== undefined ? { cache_control: mark } : {};
+  return {
+    id,
+    type: 'function' as const,
+    function: { name, arguments: text },
+    ...extra,
+    ...marked,
+  };
 }
 
 /** Adds the tool messages of the calls; returns the media of their results. */

@@ -98,6 +98,28 @@ describe('a Messages request', () => {
     ]);
   });
 
+  test('keeps marks for a prompt cache on texts and calls of the assistant, for engines that read them', () => {
+    const mark = { cache_control: { type: 'ephemeral', ttl: '1h' } };
+    const content = [
+      { type: 'text', text: 'First.' },
+      { type: 'text', text: 'Looking.', ...mark },
+      { type: 'tool_use', id: 't1', name: 'read', input: {}, ...mark },
+    ];
+    const { markedMessages } = translated({ messages: [USER, { role: 'assistant', content }] });
+    const call = { id: 't1', type: 'function', function: { name: 'read', arguments: '{}' } };
+    assert.deepEqual(markedMessages?.[1], {
+      role: 'assistant',
+      content: content.slice(0, 2),
+      tool_calls: [{ ...call, ...mark }],
+    });
+    const [, plain] = messages(USER, { role: 'assistant', content }) as readonly unknown[];
+    assert.deepEqual(plain, {
+      role: 'assistant',
+      content: 'First.\n\nLooking.',
+      tool_calls: [call],
+    });
+  });
+
   test('keeps calls, results, images of results and the reasoning of the turn', () => {
     const image = { type: 'base64', media_type: 'image/png', data: 'iVBO' };
     const answer = [

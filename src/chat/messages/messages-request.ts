@@ -147,8 +147,9 @@ function addAssistant(
 ): void {
   if (typeof content === 'string') return transcript.text(content);
   for (const block of content) {
-    if (block.type === 'text' && typeof block['text'] === 'string') transcript.text(block['text']);
-    else if (block.type === 'thinking' || block.type === 'redacted_thinking') {
+    if (block.type === 'text' && typeof block['text'] === 'string') {
+      transcript.text(block['text'], cacheMark(block));
+    } else if (block.type === 'thinking' || block.type === 'redacted_thinking') {
       const text = openSealed(block[block.type === 'thinking' ? 'signature' : 'data']);
       const detail = text === undefined ? reasoningDetail(block) : undefined;
       if (text !== undefined) transcript.reasoning(text);
@@ -156,7 +157,9 @@ function addAssistant(
     } else if (block.type === 'tool_use') {
       const { id, name, input } = block;
       if (typeof id !== 'string' || typeof name !== 'string') continue;
-      transcript.call({ id, name: engineToolName(name), arguments: JSON.stringify(input ?? {}) });
+      const call = { id, name: engineToolName(name), arguments: JSON.stringify(input ?? {}) };
+      const mark = cacheMark(block);
+      transcript.call(mark === undefined ? call : { ...call, mark });
     }
   }
 }
