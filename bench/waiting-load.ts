@@ -20,7 +20,9 @@ for (let job = 0; job < Number(jobs); job += 1) {
         body,
       });
       await reply.dump({ limit: Number.MAX_SAFE_INTEGER });
-      if (statusCode !== 200) await delay(500);
+      // The limit per minute, or a full queue. Any other error would measure rejections.
+      if (statusCode === 429 || statusCode === 503) await delay(500);
+      else if (statusCode !== 200) throw new Error(`The load was rejected with ${statusCode}`);
     }
   })();
 }

@@ -8,9 +8,8 @@
 import { writeFile } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sharp } from '../test/support/sharp.ts';
-import { toneWav, toySpeech, portraitJpeg } from '../test/media/clips.ts';
+import { makeSound, portraitJpeg, toneWav, toySpeech } from '../test/media/clips.ts';
 import { startFarebox } from '../test/e2e/farebox-process.ts';
-import { wavHeader } from '../src/engines/media/wav.ts';
 import { median, startProcess, stopAll, temporaryFolder } from './harness.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '9');
@@ -18,6 +17,7 @@ const LONG_SECONDS = Number(process.env['LONG_SECONDS'] ?? '7200');
 const CHATS = 1_000;
 /** Time for long jobs to reach their engine. */
 const BEGIN_MS = 3_000;
+const PART_SECONDS = 60;
 
 const folder = temporaryFolder();
 const upstream = await startProcess('./upstream.ts');
@@ -84,10 +84,10 @@ function form(file: Buffer, more: Readonly<Record<string, string>> = {}): FormDa
   return made;
 }
 
-function soundOf(seconds: number): Buffer {
-  const second = toneWav('ab').subarray(wavHeader(0).length);
-  const pcm = Buffer.concat(Array.from({ length: seconds }, () => second));
-  return Buffer.concat([wavHeader(pcm.length), pcm]);
+/** An MP3 of 22 MB for two hours: below the default limit of an upload. */
+async function longSound(): Promise<Buffer> {
+  const part = await makeSound(folder, 'ab'.repeat(PART_SECONDS), 'mp3', '24k');
+  return Buffer.concat(Array.from({ length: LONG_SECONDS / PART_SECONDS }, () => part));
 }
 
 const photo = await portraitJpeg();
@@ -113,12 +113,12 @@ interface Case {
   readonly jobs: number;
 }
 
-const sound = soundOf(LONG_SECONDS);
+const sound = await longSound();
 const CASES: readonly Case[] = [
   {
     name: `transcription: 1 s beside ${LONG_SECONDS / 60} minutes`,
     path: '/audio/transcriptions',
-    short: () => form(soundOf(1)),
+    short: () => form(toneWav('ab')),
     long: () => form(sound),
     jobs: 1,
   },

@@ -148,9 +148,13 @@ export class TranscriptionResponses {
   #codeOf(language: string): string {
     const name = language.trim().toLowerCase();
     const code = /^([a-z]{2,3})(?:[-_].*)?$/.exec(name)?.[1];
-    if (code !== undefined) return code;
-    if (this.#codes.size === 0) nameLanguages(this.#codes);
-    return this.#codes.get(name) ?? '';
+    if (code !== undefined || name === '') return code ?? '';
+    let found = this.#codes.get(name);
+    if (found === undefined) {
+      found = codeOfName(name);
+      this.#codes.set(name, found);
+    }
+    return found;
   }
 }
 
@@ -177,16 +181,15 @@ function soughtIn(segments: readonly TimedSegment[], { startMs }: SpeechPiece): 
   );
 }
 
-/** English names of all two-letter languages, which OpenAI's server returns. */
-function nameLanguages(codes: Map<string, string>): void {
+/** The code of an English name, which OpenAI's server returns; empty if it is unknown. */
+function codeOfName(name: string): string {
   const names = new Intl.DisplayNames(['en'], { type: 'language', fallback: 'none' });
   const letters = 'abcdefghijklmnopqrstuvwxyz';
   for (const first of letters) {
     for (const second of letters) {
-      const name = names.of(first + second);
-      const key = name?.toLowerCase();
       // Old codes (iw, in) come after the codes that replaced them.
-      if (key !== undefined && !codes.has(key)) codes.set(key, first + second);
+      if (names.of(first + second)?.toLowerCase() === name) return first + second;
     }
   }
+  return '';
 }

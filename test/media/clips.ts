@@ -148,6 +148,7 @@ export async function makeSound(
   folder: string,
   letters: string,
   kind: keyof typeof SOUNDS,
+  bitrate?: string,
 ): Promise<Buffer> {
   useEnginePackages('media');
   const { Decoder, Demuxer, Encoder, FilterAPI, Muxer, pipeline } = await import('node-av/api');
@@ -163,7 +164,11 @@ export async function makeSound(
   const shape = `aformat=sample_fmts=${samples}:sample_rates=${rate}:channel_layouts=mono`;
   const filter = FilterAPI.create(shape);
   // A name that the library exports.
-  const encoder = await Encoder.create(codec as never, { decoder, filter });
+  const encoder = await Encoder.create(codec as never, {
+    decoder,
+    filter,
+    ...(bitrate !== undefined && { bitrate }),
+  });
   const output = await Muxer.open(path, { format });
   await pipeline({ audio: input }, { audio: [decoder, filter, encoder] }, output).completion;
   await output.close();
