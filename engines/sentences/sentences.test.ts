@@ -1,12 +1,23 @@
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { systemClock } from '../../src/core/clock.ts';
+import { nextTurn } from '../../src/core/event-loop.ts';
 import { systemIds } from '../../src/core/ids.ts';
+import { JobQueue, type Turn } from '../../src/core/job-queue.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { CALLER_HEADER } from '../../src/engines/contract.ts';
-import { windowsOf } from './sentence-model.ts';
+import { SentenceModel, windowsOf } from './sentence-model.ts';
 import { SENTENCE_DIMENSIONS } from '../../src/engines/embedded/program-contract.ts';
 import { sentenceEngine } from '../../src/engines/embedded/programs.ts';
+import { useEnginePackages } from '../../test/support/engine-packages.ts';
+
+let encoder: Promise<SentenceModel> | undefined;
+
+function loadEncoder(): Promise<SentenceModel> {
+  useEnginePackages('sentences');
+  encoder ??= SentenceModel.load();
+  return encoder;
+}
 
 const engine = sentenceEngine({ log: silentLog, clock: systemClock(), ids: systemIds() });
 after(() => engine.close());
@@ -144,12 +155,50 @@ describe('the sentence encoder', () => {
     await Promise.all([first, ...many, of('few')]);
     // In order of arrival it would be the last.
     assert.ok(order.indexOf('few') <= 7, order.join(' '));
-    // Other requests do not wait for the end of a long one, which has twenty turns.
+    // Other requests do not wait for the end of a long one, which has many turns.
     order.length = 0;
     const long = of('many', 160);
     await of('few');
     assert.deepEqual(order, ['few']);
     await long;
+  });
+
+  test('a turn has one window, or several texts of at most 200 characters', async () => {
+    const model = await loadEncoder();
+    const runs: number[] = [];
+    const texts = [...Array.from({ length: 5 }, () => 'x'.repeat(100)), 'y'.repeat(900)];
+    await model.embed(texts, (work) => {
+      runs.push(0);
+      return work();
+    });
+    // Two turns of two texts, one of the fifth, and two windows of the last one.
+    assert.equal(runs.length, 5);
+  });
+
+  test('a request that arrives during a turn is in the next turn', async () => {
+    const model = await loadEncoder();
+    const queue = new JobQueue({ running: 1, waiting: 2 });
+    const { signal } = new AbortController();
+    const order: string[] = [];
+    const turnsOf = (caller: string): Turn => {
+      const turn = queue.turnsOf(caller, signal);
+      return (work) =>
+        turn(() => {
+          order.push(caller);
+          return work();
+        });
+    };
+    const long = model.embed(
+      Array.from({ length: 4 }, () => 'x'.repeat(200)),
+      turnsOf('long'),
+    );
+    // The turns of the event loop in which the server accepts a connection and reads a request.
+    const arrive = (turns: number): Promise<unknown> =>
+      turns === 0
+        ? model.embed(['short'], turnsOf('short'))
+        : nextTurn().then(() => arrive(turns - 1));
+    await Promise.all([long, arrive(2)]);
+    assert.deepEqual(order, ['long', 'short', 'long', 'long', 'long']);
   });
 
   test('a long text is encoded completely, and an invalid input is rejected', async () => {
