@@ -1,8 +1,9 @@
 /** `farebox books`: the journal of postings for an accountant, and the sum owed to customers. */
-import { type Books, journalSums, readBooks } from '../billing/ledger/ledger.ts';
+import { journalSums } from '../billing/ledger/ledger.ts';
 import { dayOf } from '../core/clock.ts';
 import { booksBody } from '../server/ops/books.ts';
-import { beancountFile, booksCsv, dateOf } from '../server/ops/books-format.ts';
+import { beancountFile, booksCsv, coinText, dateOf } from '../server/ops/books-format.ts';
+import { type WholeBooks, readWholeBooks } from '../server/ops/books-read.ts';
 import { type Cli, UsageError, oneOf, pastMs, shownUsd } from './command.ts';
 import { listing, table } from './terminal.ts';
 
@@ -15,7 +16,7 @@ export function booksCommand(cli: Cli): void {
 
 The table has sums by kind and accounts; csv and beancount have every entry, with the charges of each
 day as one. The sum of the journal equals the balances exactly. Costs of suppliers are one entry for
-each day and engine. Fees of Stripe are included; gas is not: take it from the chain.
+each day and engine. Fees of Stripe are included. Gas has a table of its own, in the coin of each chain.
 
 Example: farebox books --from 2027-01-01 --to 2027-01-31 --format beancount > january.beancount`)
     .option(
@@ -29,14 +30,14 @@ Example: farebox books --from 2027-01-01 --to 2027-01-31 --format beancount > ja
       cli.withStores(async ({ stores, clock }) => {
         const [fromDay, toDay] = [dayOf(from), dayOf(to ?? clock.nowMs())];
         if (fromDay > toDay) throw new UsageError('--from must not be after --to');
-        const books = await readBooks(stores.store, fromDay, toDay);
+        const books = await readWholeBooks(stores.store, fromDay, toDay);
         if (format === 'table') cli.print(booksBody(books), shownBooks(books));
         else cli.console.stdout.write(format === 'csv' ? booksCsv(books) : beancountFile(books));
       }),
     );
 }
 
-function shownBooks(books: Books): string {
+function shownBooks(books: WholeBooks): string {
   const owed = listing([
     [`Owed to customers before ${dateOf(books.fromDay)}`, `${shownUsd(books.owedBeforeNano)} USD`],
     [`Owed to customers after ${dateOf(books.toDay)}`, `${shownUsd(books.owedNano)} USD`],
@@ -48,6 +49,22 @@ function shownBooks(books: Books): string {
     String(postings),
     shownUsd(amountNano),
   ]);
-  if (rows.length === 0) return `${owed}\nNo postings on these days\n`;
-  return `${owed}\n${table(['KIND', 'DEBIT', 'CREDIT', 'POSTINGS', 'USD'], rows, ['POSTINGS', 'USD'])}`;
+  const head = ['KIND', 'DEBIT', 'CREDIT', 'POSTINGS', 'USD'];
+  const sums =
+    rows.length === 0 ? 'No postings on these days\n' : table(head, rows, ['POSTINGS', 'USD']);
+  return `${owed}\n${sums}${shownGas(books)}`;
+}
+
+function shownGas({ gas, fromDay }: WholeBooks): string {
+  if (gas.totals.length === 0) return '';
+  const before = `BEFORE ${dateOf(fromDay)}`;
+  const rows = gas.totals.map(({ network, coin, decimals, transactions, ...sums }) => [
+    network,
+    coin,
+    String(transactions),
+    coinText(sums.amount, decimals),
+    coinText(sums.before, decimals),
+  ]);
+  const numbers = ['TRANSACTIONS', 'PAID', before];
+  return `\n${table(['GAS', 'COIN', ...numbers], rows, numbers)}`;
 }

@@ -235,4 +235,21 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
       ALTER TABLE payments_card ADD COLUMN fee_nano BIGINT NOT NULL DEFAULT 0;
       ALTER TABLE payments_card ADD COLUMN fee_postings BIGINT NOT NULL DEFAULT 0;`,
   },
+  {
+    // `amount` is decimal text in the smallest unit of the coin: wei exceed 63 bits.
+    id: 'payments-0012',
+    up: `
+      CREATE TABLE payments_gas (
+        tx_id TEXT PRIMARY KEY,
+        network TEXT NOT NULL,
+        payer TEXT NOT NULL,
+        number BIGINT NOT NULL,
+        amount TEXT,
+        day BIGINT,
+        sent_ms BIGINT NOT NULL,
+        next_check_ms BIGINT NOT NULL
+      );
+      CREATE INDEX payments_gas_due ON payments_gas (network, next_check_ms) WHERE amount IS NULL;
+      CREATE INDEX payments_gas_day ON payments_gas (day) WHERE amount IS NOT NULL;`,
+  },
 ];

@@ -10,6 +10,7 @@ import { Fault } from '../core/faults.ts';
 import { type Contradictions, chainReason } from './chain-log.ts';
 import { CreditMonitor } from './credit-monitor.ts';
 import type { EvmRail } from './evm/evm-rail.ts';
+import { recordGas } from './gas.ts';
 import { MachinePayments } from './extensions/mpp.ts';
 import { openSigning } from './extensions/signing.ts';
 import type { StakingReader } from './extensions/staking.ts';
@@ -44,6 +45,7 @@ export { PAYMENTS_MIGRATIONS } from './migrations.ts';
 export { explorerUrl, isEvm, ledgerNetwork } from './networks.ts';
 export type { LedgerPostings, PaymentsOptions } from './payment-options.ts';
 export type { RetryProof } from './payment-passes.ts';
+export { type Gas, readGas } from './gas.ts';
 export type { RailHealth } from './rail.ts';
 export { checkRails, checkStaking } from './rails.ts';
 export { type OpenCredit, type RefundState, sumOf } from './refunds.ts';
@@ -105,7 +107,8 @@ export async function openPayments(options: PaymentsOptions) {
     lifeMs: settings.sessionMinutes * MINUTE_MS,
     prefix: options.tokenPrefix,
   });
-  const parts = { evm, railMonitor, topUps, creditMonitor, refunds, signIn, sessions, passes };
+  const wallets = { topUps, creditMonitor, refunds, signIn, sessions, passes };
+  const ofNetwork = (network: string): Promise<void> => recordGas(services, network);
   return {
     /** In nano-USD. */
     amounts,
@@ -153,7 +156,7 @@ export async function openPayments(options: PaymentsOptions) {
     stakedCredit: await stakingReader(options, contradictions),
     table,
     topUps,
-    ...backgroundJobs(services, parts),
+    ...backgroundJobs(services, { ...wallets, evm, railMonitor, recordGas: ofNetwork }),
   };
 }
 
@@ -198,6 +201,7 @@ async function stakingReader(
 
 interface BackgroundParts {
   readonly evm: readonly EvmRail[];
+  readonly recordGas: (network: string) => Promise<void>;
   readonly railMonitor: RailMonitor;
   readonly topUps: TopUps;
   readonly creditMonitor: CreditMonitor;
@@ -244,7 +248,8 @@ function backgroundJobs({ clock, log, table, rails }: PaymentServices, parts: Ba
       rows.push(...(await refunds.table.due(nowMs, MAX_WATCHED, ...watched)));
       for (const row of rows) await refunds.finish(row);
     });
-    await Promise.all([topUpJob, refundJob]);
+    const gasJob = run(`gas job of ${network}`, () => parts.recordGas(network));
+    await Promise.all([topUpJob, refundJob, gasJob]);
   };
   const sweep = async (): Promise<void> => {
     await Promise.all([...rails.keys()].map(sweepNetwork));

@@ -88,6 +88,26 @@ export class SettlementRefused extends Error {
 /** Writes the id and the bytes of a transaction before it is sent; throws to stop the sending. */
 export type Journal = (key: string, transaction: string, raw: string) => Promise<void>;
 
+/** A transaction whose gas is not known. */
+export interface SentTransaction {
+  readonly transaction: string;
+  readonly network: string;
+  /** Address of the key that pays. */
+  readonly payer: string;
+  /** The nonce of the key; 0 on Solana. */
+  readonly number: bigint;
+  readonly sentMs: number;
+}
+
+export type GasState =
+  | 'waiting'
+  /** A final block shows that it cannot be mined any more. */
+  | 'dead'
+  | { readonly amount: bigint; readonly paidMs: number };
+
+/** Reads transactions as of the final block at which the reader was opened. */
+export type GasReader = (sent: SentTransaction) => Promise<GasState>;
+
 export interface RailHealth {
   readonly network: string;
   readonly isReady: boolean;
@@ -143,6 +163,8 @@ export interface Rail {
   received(search: ReceivedSearch): Promise<readonly Received[]>;
   /** Sends stored bytes again. `dead`: the chain can never include them, so a new transaction is needed. */
   rebroadcast(raw: string): Promise<'sent' | 'dead'>;
+  /** Opens a reader of the gas of our transactions at the newest final block. */
+  gasReader(): Promise<GasReader>;
   health(): Promise<RailHealth>;
   /** The official scheme on the same gas key, for the exposed facilitator. */
   exposedScheme(): SchemeNetworkFacilitator;

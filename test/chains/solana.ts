@@ -46,6 +46,8 @@ interface Landed {
   readonly failed: boolean;
   readonly wire: string;
   readonly accounts: readonly string[];
+  /** Lamports of the fee payer before and after. */
+  readonly lamports: readonly [number, number];
   /** Token balances of each account before and after. */
   readonly tokens: readonly { readonly before: bigint; readonly after: bigint }[];
 }
@@ -102,7 +104,10 @@ class SolanaNode {
       case 'getSignaturesForAddress':
         return this.#history(first);
       case 'getTransaction':
-        return this.#transaction(first, (parameters[1] as { encoding?: string }).encoding);
+        return this.#transaction(
+          first,
+          parameters[1] as { encoding?: string; commitment?: string } | undefined,
+        );
       default:
         throw new Error(`the private chain does not know ${method}`);
     }
@@ -180,6 +185,8 @@ class SolanaNode {
     if (this.#messages.has(hashOf(transaction))) return id;
     const accounts = accountsOf(transaction);
     const before = accounts.map((account) => this.#tokens(account));
+    const lamports = (): number => Number(this.#svm.getBalance(accounts[0] as never) ?? 0n);
+    const lamportsBefore = lamports();
     const result = this.#svm.sendTransaction(transaction);
     const failed = result instanceof FailedTransactionMetadata;
     // A transaction with a wrong blockhash or signature never enters a block.
@@ -190,7 +197,14 @@ class SolanaNode {
       before: before[index] ?? 0n,
       after: this.#tokens(account),
     }));
-    this.#landed.set(id, { slot: this.height, failed, wire, accounts, tokens });
+    this.#landed.set(id, {
+      slot: this.height,
+      failed,
+      wire,
+      accounts,
+      tokens,
+      lamports: [lamportsBefore, lamports()],
+    });
     return id;
   }
 
@@ -220,15 +234,20 @@ class SolanaNode {
       .toReversed();
   }
 
-  #transaction(id: string, encoding: string | undefined): unknown {
+  #transaction(id: string, options: { encoding?: string; commitment?: string } = {}): unknown {
+    const { encoding, commitment = 'finalized' } = options;
     const landed = this.#landed.get(id);
-    if (landed === undefined) return null;
+    if (landed === undefined || (commitment === 'finalized' && this.unfinal)) return null;
     if (encoding === 'jsonParsed') return parsed(landed);
     return {
       slot: Number(landed.slot),
       blockTime: null,
       transaction: [landed.wire, 'base64'],
-      meta: null,
+      meta: {
+        err: landed.failed ? {} : null,
+        preBalances: [landed.lamports[0]],
+        postBalances: [landed.lamports[1]],
+      },
       version: 0,
     };
   }

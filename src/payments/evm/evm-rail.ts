@@ -28,6 +28,7 @@ import type {
   Attempt,
   Evidence,
   EvidenceDepth,
+  GasReader,
   Journal,
   Position,
   Rail,
@@ -53,6 +54,7 @@ import type { EvmClient } from './chain.ts';
 import { findErc3009Payment, findPermit2Payment, receivedTransfers } from './evidence.ts';
 import type { Search } from './evidence.ts';
 import { checkTransfer, contractForm, erc3009Of, readErc3009 } from './payload.ts';
+import { evmGasReader } from './gas.ts';
 import { evmRefunds } from './refunds.ts';
 import { ExposedEvmScheme, trackedScheme } from './scheme.ts';
 import type { SchemeOptions, TrackedScheme } from './scheme.ts';
@@ -278,6 +280,10 @@ export class EvmRail implements Rail {
     const call = { address, abi: TOKEN_ABI, functionName: 'decimals' } as const;
     this.#decimals ??= await this.#client.readContract(call);
     return this.#decimals;
+  }
+
+  async gasReader(): Promise<GasReader> {
+    return await evmGasReader(this.#client);
   }
 
   async health(): Promise<RailHealth> {

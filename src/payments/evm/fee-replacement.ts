@@ -18,7 +18,8 @@ import { SECOND_MS } from '../../core/clock.ts';
 import { larger, smaller } from '../../core/money.ts';
 import { chainReason } from '../chain-log.ts';
 import type { EvmKey } from '../evm-key.ts';
-import type { RailOptions } from '../rail.ts';
+import { storeSent } from '../gas.ts';
+import type { RailOptions, SentTransaction } from '../rail.ts';
 import type { EvmClient } from './chain.ts';
 
 /** 15 blocks of Base. */
@@ -111,6 +112,7 @@ export class FeeReplacement {
   async #keep(row: WaitingRow, raw: Hex): Promise<boolean> {
     const { store, clock } = this.#options;
     const nowMs = clock.nowMs();
+    await storeSent(store, sentBy(this.#gasKey, row.number, raw, nowMs));
     const kept = await store.query(
       `UPDATE payments_gas_transaction SET raw_tx = $4, sent_ms = $5
        WHERE gas_key = $1 AND number = $2 AND raw_tx = $3 AND sent_ms <= $6 RETURNING number`,
@@ -131,6 +133,12 @@ export class FeeReplacement {
       );
     }
   }
+}
+
+/** `gasKey` is `<network>/<address>`. */
+export function sentBy(gasKey: string, number: bigint, raw: Hex, sentMs: number): SentTransaction {
+  const [network = '', payer = ''] = gasKey.split('/');
+  return { transaction: keccak256(raw), network, payer, number, sentMs };
 }
 
 /** The signed bytes of a transaction. Deterministic. */

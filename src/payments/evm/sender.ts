@@ -12,11 +12,13 @@ import { type Hex, keccak256, parseTransaction } from 'viem';
 import { DAY_MS, SECOND_MS } from '../../core/clock.ts';
 import { reasonOf } from '../../core/log.ts';
 import { chainReason } from '../chain-log.ts';
+import { storeSent } from '../gas.ts';
 import { isExecutionFailure, isKnownTransaction } from './chain.ts';
 import {
   type Fees,
   type GasKeyOptions,
   FeeReplacement,
+  sentBy,
   signTransaction,
 } from './fee-replacement.ts';
 
@@ -217,6 +219,7 @@ export class EvmSender {
   async #keepBytes(number: number, raw: Hex): Promise<void> {
     const { store, clock } = this.#options;
     const nowMs = clock.nowMs();
+    await storeSent(store, sentBy(this.#gasKey, BigInt(number), raw, nowMs));
     await store.query(
       `INSERT INTO payments_gas_transaction (gas_key, number, raw_tx, sent_ms) VALUES ($1, $2, $3, $4)
        ON CONFLICT (gas_key, number) DO UPDATE SET raw_tx = excluded.raw_tx, sent_ms = excluded.sent_ms`,

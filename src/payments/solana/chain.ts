@@ -19,11 +19,12 @@ import {
   signature,
 } from '@solana/kit';
 import { fetchMaybeToken } from '@solana-program/token';
-import type { Clock } from '../../core/clock.ts';
+import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import { assert } from '../../core/assert.ts';
 import { SEED_BYTES, solanaKeyBytes } from '../../core/wallet-keys.ts';
 import { boundedText } from '../bounded.ts';
 import { Failover, NODE_TIMEOUT_MS } from '../nodes.ts';
+import type { GasState } from '../rail.ts';
 
 const RPC_TIMEOUT_MS = 10_000;
 
@@ -184,6 +185,25 @@ export async function wireOf(rpc: SolanaRpc, id: string): Promise<string | undef
     .getTransaction(signature(id), { ...ANY_VERSION, encoding: 'base64' })
     .send();
   return found?.transaction[0];
+}
+
+/**
+ * Lamports that the fee payer has lost by a final transaction: the fee, and the deposit of a token account
+ * that it has opened. `dead` if no final block has it.
+ */
+export async function gasOf(rpc: SolanaRpc, id: string, nowMs: number): Promise<GasState> {
+  const found = await rpc
+    .getTransaction(signature(id), {
+      commitment: 'finalized',
+      maxSupportedTransactionVersion: 0,
+      encoding: 'base64',
+    })
+    .send();
+  if (found === null) return 'dead';
+  const [before, after] = [found.meta?.preBalances[0], found.meta?.postBalances[0]];
+  if (before === undefined || after === undefined) return 'waiting';
+  const paidMs = found.blockTime === null ? nowMs : Number(found.blockTime) * SECOND_MS;
+  return { amount: before - after, paidMs };
 }
 
 /** Throws if the text is not base64 wire bytes. */

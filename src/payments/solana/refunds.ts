@@ -36,11 +36,13 @@ export interface SolanaRefundOptions {
   readonly rpc: SolanaRpc;
   readonly feePayer: KeyPairSigner | undefined;
   readonly offer: RailOffer;
+  /** Called with the id of a transaction before it is sent. */
+  readonly sent: (transaction: string) => Promise<void>;
   readonly find: (payment: SolanaPayment, attempt: Attempt) => Promise<Evidence>;
 }
 
 export async function solanaRefunds(options: SolanaRefundOptions): Promise<RefundRail | undefined> {
-  const { treasury, rpc, feePayer, offer, find } = options;
+  const { treasury, rpc, feePayer, offer, sent, find } = options;
   if (treasury === undefined || feePayer === undefined) return undefined;
   const token = { mint: address(offer.asset), tokenProgram: TOKEN_PROGRAM_ADDRESS };
   const [source] = await findAssociatedTokenPda({ ...token, owner: treasury.address });
@@ -88,7 +90,9 @@ export async function solanaRefunds(options: SolanaRefundOptions): Promise<Refun
     },
     send: async (text, journal) => {
       const { id, wire } = JSON.parse(text) as Signed; // written by `authorize`
-      await journal(id, transactionId(decodeWire(wire)), wire);
+      const transaction = transactionId(decodeWire(wire));
+      await journal(id, transaction, wire);
+      await sent(transaction);
       await sendWire(rpc, wire);
     },
     find: async (text, attempt) => {

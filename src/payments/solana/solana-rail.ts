@@ -19,11 +19,13 @@ import {
   officialRequest,
   verdictOf,
 } from '../rail-checks.ts';
+import { storeSent } from '../gas.ts';
 import { USED_BEFORE } from '../rail.ts';
 import type {
   Attempt,
   Evidence,
   EvidenceDepth,
+  GasReader,
   Journal,
   Position,
   Rail,
@@ -39,6 +41,7 @@ import { type SolanaSettings, depthFor } from '../settings.ts';
 import { isSignedByEd25519 } from '../sign-in/signatures.ts';
 import {
   decodeWire,
+  gasOf,
   newestSeconds,
   openSolanaNodes,
   ownerOf,
@@ -80,16 +83,23 @@ async function openAll(settings: SolanaSettings, options: RailOptions) {
   const feePayer = feePayerKey === undefined ? undefined : await readSolanaKey(feePayerKey);
   const offer = await solanaOffer(settings, options.external, feePayer);
   const agreement = new Agreement({ ...options, network, nodes: nodes.each, newestSeconds });
+  const { store, clock } = options;
+  /** Stores the id of a transaction that the fee payer pays, before it is sent. */
+  const sent = async (transaction: string): Promise<void> => {
+    const payer = feePayer?.address ?? '';
+    await storeSent(store, { transaction, network, payer, number: 0n, sentMs: clock.nowMs() });
+  };
   const refunds = await solanaRefunds({
     treasury: refundKey === undefined ? undefined : await readSolanaKey(refundKey),
     rpc: nodes.rpc,
+    sent,
     feePayer,
     offer,
     find: async (payment, attempt) =>
       await agreement.evidence((node) => findSolanaPayment(node, payment, attempt, 'finalized')),
   });
   const signer = facilitatorSigner(nodes, network, feePayer, offer);
-  return { settings, options, nodes, agreement, feePayer, offer, refunds, signer };
+  return { settings, options, nodes, agreement, feePayer, offer, refunds, signer, sent };
 }
 
 type OpenedSolana = Awaited<ReturnType<typeof openAll>>;
@@ -219,6 +229,12 @@ export class SolanaRail implements Rail {
     return this.#decimals;
   }
 
+  async gasReader(): Promise<GasReader> {
+    const { nodes, options } = this.#opened;
+    const { rpc } = nodes;
+    return async ({ transaction }) => await gasOf(rpc, transaction, options.clock.nowMs());
+  }
+
   async health(): Promise<RailHealth> {
     const { settings, nodes, feePayer } = this.#opened;
     const { warnBelowSol } = settings;
@@ -247,9 +263,13 @@ export class SolanaRail implements Rail {
   }
 
   exposedScheme(): ExactSvmScheme {
-    const { signer, agreement } = this.#opened;
+    const { signer, agreement, sent } = this.#opened;
     const agreeing: FacilitatorSvmSigner = {
       ...signer,
+      sendTransaction: async (wire, network) => {
+        await sent(transactionId(decodeWire(wire)));
+        return await signer.sendTransaction(wire, network);
+      },
       confirmTransaction: async (id, network) => {
         await signer.confirmTransaction(id, network);
         // Other servers trust the result, so two nodes must agree on it.
@@ -306,13 +326,14 @@ export class SolanaRail implements Rail {
    * with the URL of the node, and the chain decides.
    */
   #journaledSigner(journal: (id: string, wire: string) => Promise<void>): FacilitatorSvmSigner {
-    const { signer, nodes, options } = this.#opened;
+    const { signer, nodes, options, sent } = this.#opened;
     const { clock, log, settleWaitMs, pollMs } = options;
     return {
       ...signer,
       sendTransaction: async (wire) => {
         const id = transactionId(decodeWire(wire));
         await journal(id, wire);
+        await sent(id);
         try {
           await sendWire(nodes.rpc, wire);
         } catch (error) {

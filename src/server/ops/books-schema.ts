@@ -33,6 +33,17 @@ const BooksResponse = z
         }),
       )
       .describe('Sums by kind and accounts.'),
+    gas: z
+      .array(
+        z.object({
+          network: z.string().describe('Network as in the accounts of the ledger, such as `base`.'),
+          coin: z.string().describe('Coin that pays the gas, such as ETH.'),
+          transactions: z.number().int().describe('Number of transactions.'),
+          paid: z.string().describe('Gas paid on these days, in the coin.'),
+          paidBefore: z.string().describe('Gas paid before `from`, in the coin.'),
+        }),
+      )
+      .describe('Gas of the gas keys by network, from final blocks. It is in no sum in USD.'),
   })
   .meta({ id: 'Books' });
 
@@ -58,13 +69,22 @@ const SAMPLE: BooksResponse = {
       postings: 1,
     },
   ],
+  gas: [
+    {
+      network: 'base',
+      coin: 'ETH',
+      transactions: 1,
+      paid: '0.000000371542885210',
+      paidBefore: '0.000000000000000000',
+    },
+  ],
 };
 
 export const BOOKS: RouteDescription = {
   tag: 'Operator',
   summary: 'Get the books',
   about:
-    'All postings of a range of days, and the sum owed to customers before and after it. `owedUsd` is `owedBeforeUsd` plus credits and minus debits of `customers`, exactly.',
+    'All postings of a range of days, and the sum owed to customers before and after it. `owedUsd` is `owedBeforeUsd` plus credits and minus debits of `customers`, exactly. Gas is an entry for each transaction, in the coin of its chain.',
   query: BooksQuery,
   response: {
     status: 200,
@@ -72,7 +92,10 @@ export const BOOKS: RouteDescription = {
     headers: ['download'],
     content: [
       ...jsonContent(BooksResponse, SAMPLE),
-      textContent('text/csv', 'date,id,kind,debit,credit,usd,postings,account_id,note\r\n'),
+      textContent(
+        'text/csv',
+        'date,id,kind,debit,credit,usd,postings,account_id,note,coin_amount,coin\r\n',
+      ),
       textContent('text/plain', 'option "title" "Farebox"\n'),
     ],
   },

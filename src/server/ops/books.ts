@@ -1,5 +1,5 @@
 /** `GET /admin/books`: the journal of postings, and the sum owed to customers at any date. */
-import { type Books, journalSums, readBooks } from '../../billing/ledger/ledger.ts';
+import { journalSums } from '../../billing/ledger/ledger.ts';
 import { dayOf } from '../../core/clock.ts';
 import { formatUsd } from '../../core/money.ts';
 import { siblingUrl } from '../../core/sibling.ts';
@@ -9,7 +9,8 @@ import type { RequestContext } from '../../http/request-context.ts';
 import { type Route, get } from '../../http/route.ts';
 import { refuseIssues } from '../../json/validation.ts';
 import type { FeatureParts } from '../feature-parts.ts';
-import { beancountFile, booksCsv, dateOf } from './books-format.ts';
+import { beancountFile, booksCsv, coinText, dateOf } from './books-format.ts';
+import { type WholeBooks, readWholeBooks } from './books-read.ts';
 import { BOOKS, BooksQuery, type BooksResponse } from './books-schema.ts';
 
 const MAX_DAYS = 366;
@@ -38,16 +39,23 @@ async function sendBooks(parts: FeatureParts, context: RequestContext): Promise<
   await context.bytes(200, type, Buffer.from(text));
 }
 
-export function booksBody(books: Books): BooksResponse {
+export function booksBody(books: WholeBooks): BooksResponse {
   return {
     from: dateOf(books.fromDay),
     to: dateOf(books.toDay),
     owedBeforeUsd: formatUsd(books.owedBeforeNano),
     owedUsd: formatUsd(books.owedNano),
-    entries: books.entries.length,
+    entries: books.entries.length + books.gas.payments.length,
     sums: journalSums(books).map(({ amountNano, ...sum }) => ({
       ...sum,
       usd: formatUsd(amountNano),
+    })),
+    gas: books.gas.totals.map(({ network, coin, decimals, transactions, before, amount }) => ({
+      network,
+      coin,
+      transactions,
+      paid: coinText(amount, decimals),
+      paidBefore: coinText(before, decimals),
     })),
   };
 }
@@ -57,9 +65,9 @@ async function booksOf(
   { config, stores }: FeatureParts,
   fromDay: number,
   toDay: number,
-): Promise<Books> {
-  if (stores.store.dialect !== 'sqlite') return readBooks(stores.store, fromDay, toDay);
+): Promise<WholeBooks> {
+  if (stores.store.dialect !== 'sqlite') return readWholeBooks(stores.store, fromDay, toDay);
   const entry = siblingUrl(import.meta.url, './books-worker');
   const url = config.current.databaseUrl;
-  return workerResult<Books>(entry, { url, fromDay, toDay });
+  return workerResult<WholeBooks>(entry, { url, fromDay, toDay });
 }

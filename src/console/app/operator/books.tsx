@@ -12,6 +12,14 @@ import { useCall } from '../resource.ts';
 import type { BooksResponse } from '../shapes.ts';
 
 type Sum = BooksResponse['sums'][number];
+type GasSum = BooksResponse['gas'][number];
+
+const GAS_COLUMNS: readonly Column<GasSum>[] = [
+  { name: 'Network', show: ({ network }) => <strong class="text">{network}</strong> },
+  figure('Transactions', ({ transactions }) => countText(transactions), 'wide'),
+  figure('Paid', ({ paid, coin }) => `${paid} ${coin}`),
+  figure('Paid before', ({ paidBefore, coin }) => `${paidBefore} ${coin}`, 'wide'),
+];
 
 const COLUMNS: readonly Column<Sum>[] = [
   {
@@ -61,7 +69,7 @@ export function Books() {
                 </Tile>
                 <Tile name="Journal entries">{countText(data.entries)}</Tile>
               </dl>
-              {data.sums.length === 0 ? (
+              {data.entries === 0 ? (
                 <Empty title="No postings on these days" />
               ) : (
                 <section>
@@ -85,6 +93,20 @@ export function Books() {
                     rows={data.sums}
                     keyOf={({ kind, debit, credit }) => `${kind} ${debit} ${credit}`}
                     columns={COLUMNS}
+                  />
+                </section>
+              )}
+              {data.gas.length > 0 && (
+                <section>
+                  <div class="section-head">
+                    <h2>Gas</h2>
+                    <p>Paid by the gas keys in the coin of each chain, from final blocks.</p>
+                  </div>
+                  <Table
+                    label="Gas by network"
+                    rows={data.gas}
+                    keyOf={({ network }) => network}
+                    columns={GAS_COLUMNS}
                   />
                 </section>
               )}
