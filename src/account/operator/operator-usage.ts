@@ -6,7 +6,7 @@ import {
   type UsageSums,
   type UsageTagRow,
   costGroups,
-  usageTags,
+  tagSums,
 } from '../../billing/ledger/ledger.ts';
 import { assert } from '../../core/assert.ts';
 import { decimalUsd } from '../../core/money.ts';
@@ -45,7 +45,7 @@ const COLUMNS = {
 } as const satisfies Record<string, UsageGrouping>;
 
 export function operatorUsageRoutes(parts: AccountParts): Route[] {
-  const store = parts.stores.store.readerFor('');
+  const { stores, clock } = parts;
   return [
     get('/admin/usage', 'operator', OPERATOR_USAGE, async (context) => {
       const { by, limit, format, ...query } = readQuery(context, OperatorUsageQuery);
@@ -54,7 +54,7 @@ export function operatorUsageRoutes(parts: AccountParts): Route[] {
         throw badQuery('engine', 'Must not be set with "by=tag": tags have no sums by engine');
       }
       if (by === 'tag') {
-        const rows = await usageTags(store, filter, { limit, offset: 0 });
+        const rows = await tagSums(stores.store, filter, { limit, nowMs: clock.nowMs() });
         const {
           cost_nano: _cost,
           uncosted: _count,

@@ -98,7 +98,7 @@ export {
 export { type Books, CUSTOMERS, journalSums, readBooks } from './books.ts';
 export { allReceipts } from './all-receipts.ts';
 export { cardFees, postCardFee } from './fees.ts';
-export { addReportDays } from './report-sums.ts';
+export { addReportDays } from './report-job.ts';
 export {
   type ReceiptConditions,
   type ReceiptFilter,
@@ -123,6 +123,7 @@ export {
   costGroups,
   countUsageDays,
   countUsageTags,
+  tagSums,
   usageDays,
   usageGroups,
   usageTags,

@@ -4,11 +4,20 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { onEachStore } from '../../../test/databases/stores.ts';
 import { ledgerBench } from '../../../test/support/ledger-bench.ts';
+import { TestClock } from '../../../test/support/test-clock.ts';
 import { bill } from '../../../test/support/test-ledger.ts';
 import { DAY_MS, HOUR_MS, dayOf } from '../../core/clock.ts';
 import { silentLog } from '../../core/log.ts';
 import { nano, usdToNano } from '../../core/money.ts';
-import { type UsageGrouping, type UsageRecord, addReportDays, costGroups } from './ledger.ts';
+import {
+  type AnyUsageFilter,
+  LEDGER_MIGRATIONS,
+  type UsageGrouping,
+  type UsageRecord,
+  addReportDays,
+  costGroups,
+  tagSums,
+} from './ledger.ts';
 
 const sale = fc.record({
   step: fc.constant('sell' as const),
@@ -19,6 +28,7 @@ const sale = fc.record({
   costNano: fc.option(fc.nat(1_000), { nil: undefined }),
   daysAgo: fc.oneof({ weight: 3, arbitrary: fc.constant(0) }, fc.nat(90)),
   isJob: fc.boolean(),
+  team: fc.constantFrom(undefined, 'x', 'y'),
 });
 const steps = fc.array(
   fc.oneof(
@@ -40,6 +50,7 @@ const ONE: Sale = {
   costNano: 1,
   daysAgo: 0,
   isJob: false,
+  team: 'x',
 };
 
 interface Sold {
@@ -52,15 +63,22 @@ interface Sold {
   errors: bigint;
 }
 
-const REPORTS: readonly (readonly UsageGrouping[])[] = [
-  ['day'],
-  ['model_id'],
-  ['engine'],
-  ['account_id'],
-  ['key_id'],
-  [],
-  ['day', 'engine'],
-  ['day', 'model_id'],
+type Filter = Pick<AnyUsageFilter, 'modelId' | 'engine'>;
+
+const REPORTS: readonly (readonly [by: readonly UsageGrouping[], of: Filter])[] = [
+  [['day'], {}],
+  [['model_id'], {}],
+  [['engine'], { modelId: 'm' }],
+  [['account_id'], {}],
+  [['account_id'], { modelId: 'm' }],
+  [['account_id'], { engine: 'e' }],
+  [['account_id'], { modelId: 'n', engine: 'g' }],
+  [['key_id'], {}],
+  [['key_id'], { modelId: 'n' }],
+  [['key_id'], { engine: 'g' }],
+  [[], {}],
+  [['day', 'engine'], {}],
+  [['day', 'model_id'], {}],
 ];
 
 onEachStore('sums of reports', (fixture) => {
@@ -72,7 +90,16 @@ onEachStore('sums of reports', (fixture) => {
       const credit = { accountId, amountNano: usdToNano('1'), kind: 'CREDIT', from } as const;
       await b.store.transaction((tx) => b.ledger.creditIn(tx, { ...credit, id: `c-${accountId}` }));
     }
-    const sell = async ({ account, model, engine, costNano, daysAgo, isJob, ...one }: Sale) => {
+    const sell = async ({
+      account,
+      model,
+      engine,
+      costNano,
+      daysAgo,
+      isJob,
+      team,
+      ...one
+    }: Sale) => {
       const id = `r${sold.length}`;
       const { usage } = bill(b.clock, id, nano(0n), { accountId: account, keyId: `k-${account}` });
       const full: UsageRecord = {
@@ -80,6 +107,7 @@ onEachStore('sums of reports', (fixture) => {
         createdMs: usage.createdMs - daysAgo * DAY_MS,
         modelId: model,
         replica: engine,
+        metadata: team === undefined ? undefined : { team },
         status: isJob ? 'running' : 'completed',
         ...(isJob ? {} : costOf(costNano)),
       };
@@ -112,14 +140,19 @@ onEachStore('sums of reports', (fixture) => {
     const today = () => dayOf(b.clock.nowMs());
     const report = (by: readonly UsageGrouping[], fromDay: number, toDay: number, of = {}) =>
       costGroups(b.store, { fromDay, toDay, ...of }, { by, limit: 1_000, nowMs: b.clock.nowMs() });
+    const tags = (of: Pick<AnyUsageFilter, 'fromDay' | 'toDay'>) =>
+      tagSums(b.store, of, { limit: 1_000, nowMs: b.clock.nowMs() });
     const compare = async (daysBack: number) => {
       const [fromDay, toDay] = [today() - daysBack, today() - (daysBack % 3)];
-      for (const by of REPORTS) {
-        const rows = await report(by, fromDay, toDay);
-        assert.deepEqual(textsOf(rows, by), expected(sold, by, fromDay, toDay), by.join());
+      const range = { fromDay, toDay };
+      for (const [by, of] of REPORTS) {
+        const rows = await report(by, fromDay, toDay, of);
+        const wanted = expected(sold, by, { ...range, ...of });
+        assert.deepEqual(textsOf(rows, by), wanted, `${by.join()} ${JSON.stringify(of)}`);
       }
+      assert.deepEqual(textsOf(await tags(range), ['value']), expectedTags(sold, range));
     };
-    return { ...b, sold, sell, end, add, today, report, compare };
+    return { ...b, sold, sell, end, add, today, report, tags, compare };
   }
 
   test('equal the sums of receipts after any order of charges, refunds, days and jobs', async () => {
@@ -149,20 +182,79 @@ onEachStore('sums of reports', (fixture) => {
     await b.add();
     // Shows which rows a report reads.
     await b.store.query('UPDATE ledger_report_engine SET usd_nano = 1000');
-    await b.store.query('UPDATE ledger_report_key SET usd_nano = 1000');
-    const read = async (by: UsageGrouping) => {
-      const rows = await b.report([by], b.today() - 60, b.today());
-      return rows.reduce((sum, { usd_nano: usd }) => sum + usd, 0n);
-    };
-    assert.deepEqual(
-      [await read('model_id'), await read('day'), await read('account_id'), await read('key_id')],
-      [1005n, 1005n, 1005n, 1005n],
-    );
+    await b.store.query('UPDATE ledger_report_account SET usd_nano = 1000');
+    await b.store.query('UPDATE ledger_report_tag SET usd_nano = 1000');
+    const range = { fromDay: b.today() - 60, toDay: b.today() };
+    const sum = (rows: readonly { usd_nano: bigint }[]) =>
+      rows.reduce((all, { usd_nano: usd }) => all + usd, 0n);
+    const read = async (by: UsageGrouping, of: Filter = {}) =>
+      sum(await b.report([by], range.fromDay, range.toDay, of));
+    const readAll = async () => [
+      await read('model_id'),
+      await read('day'),
+      await read('account_id'),
+      await read('key_id'),
+      await read('account_id', { modelId: 'm' }),
+      await read('key_id', { engine: 'e' }),
+      sum(await b.tags(range)),
+    ];
+    assert.deepEqual(await readAll(), Array(7).fill(1005n));
     await b.sell({ ...ONE, daysAgo: 30 });
-    assert.deepEqual([await read('model_id'), await read('account_id')], [15n, 15n]);
+    assert.deepEqual(await readAll(), Array(7).fill(15n));
     await b.add();
-    assert.deepEqual([await read('model_id'), await read('account_id')], [15n, 15n]);
+    assert.deepEqual(await readAll(), Array(7).fill(15n));
     assert.deepEqual(await b.store.query('SELECT id FROM ledger_report_late'), []);
+  });
+
+  test('are complete if two processes add the same days at once', async () => {
+    const b = await bench();
+    for (let day = 0; day < 40; day += 1) await b.sell({ ...ONE, daysAgo: day });
+    const added = await Promise.all([b.add(), b.add(), b.add()]);
+    assert.ok(added.includes(true), 'the last run is not ended by another');
+    await b.sell({ ...ONE, daysAgo: 20 });
+    await Promise.all([b.add(), b.add()]);
+    assert.deepEqual(await b.store.query('SELECT id FROM ledger_report_late'), []);
+    await b.compare(60);
+    // The stored rows, read from a day that the rows by key do not have any more.
+    await b.store.query('DELETE FROM ledger_usage_day WHERE day < $1', [b.today() - 1]);
+    const [all] = await b.report(['account_id'], b.today() - 60, b.today());
+    assert.equal(all?.requests, 41n);
+  });
+
+  test('of the version before are stored again, with those that it did not have', async () => {
+    const url = await fixture.freshUrl();
+    const before = LEDGER_MIGRATIONS.filter(({ id }) => id !== 'ledger-0025');
+    const old = await fixture.open(before, url);
+    const day = dayOf(Date.UTC(2027, 0, 2));
+    const sums = 'requests, prompt_tokens, completion_tokens, usd_nano, diem_nano';
+    await old.query(`INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, engine, ${sums})
+      VALUES ('a', ${day}, 'k', 'm', 'e', 3, 0, 0, 30, 0)`);
+    await old.query(`INSERT INTO ledger_usage_tag (account_id, name, day, value, key_id, model_id, ${sums})
+      VALUES ('a', 'team', ${day}, 'x', 'k', 'm', 3, 0, 0, 30, 0)`);
+    await old.query(`INSERT INTO ledger_report_until (name, day) VALUES ('reports', ${day + 2})`);
+    await old.query(`INSERT INTO ledger_report_engine (day, model_id, engine, errors, uncosted, ${sums})
+      VALUES (${day}, 'm', 'e', 0, 3, 3, 0, 0, 30, 0)`);
+
+    const store = await fixture.open(LEDGER_MIGRATIONS, url);
+    const clock = new TestClock((day + 2) * DAY_MS + 2 * HOUR_MS);
+    const range = { fromDay: day, toDay: day + 2 };
+    const read = async () => {
+      const of = { limit: 9, nowMs: clock.nowMs() };
+      const accounts = await costGroups(
+        store,
+        { ...range, engine: 'e' },
+        { by: ['account_id'], ...of },
+      );
+      const models = await costGroups(store, range, { by: ['model_id'], ...of });
+      return [...accounts, ...models, ...(await tagSums(store, range, of))].map(
+        ({ requests, usd_nano: usd }) => `${requests} ${usd}`,
+      );
+    };
+    assert.deepEqual(await read(), ['3 30', '3 30', '3 30'], 'before the job has run');
+    assert.ok(await addReportDays({ store, clock, log: silentLog }));
+    await store.query('DELETE FROM ledger_usage_day');
+    await store.query('DELETE FROM ledger_usage_tag');
+    assert.deepEqual(await read(), ['3 30', '3 30', '3 30'], 'from the stored sums');
   });
 
   test('start again if a process with a wrong clock has added days', async () => {
@@ -185,7 +277,7 @@ function costOf(costNano: number | undefined): Pick<UsageRecord, 'supplier'> {
 
 type Texts = Record<string, unknown>;
 
-function textsOf(rows: readonly object[], by: readonly UsageGrouping[]): Texts[] {
+function textsOf(rows: readonly object[], by: readonly string[]): Texts[] {
   const texts = rows.map((row) =>
     Object.fromEntries(
       Object.entries(row)
@@ -196,18 +288,35 @@ function textsOf(rows: readonly object[], by: readonly UsageGrouping[]): Texts[]
   return sorted(texts, by);
 }
 
-function sorted(rows: readonly Texts[], by: readonly UsageGrouping[]): Texts[] {
+function sorted(rows: readonly Texts[], by: readonly string[]): Texts[] {
   const keyOf = (row: Texts) => by.map((name) => row[name]).join(' ');
   return rows.toSorted((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
 }
 
-function expected(sold: readonly Sold[], by: readonly UsageGrouping[], from: number, to: number) {
+type Range = Filter & Pick<AnyUsageFilter, 'fromDay' | 'toDay'>;
+
+function isWithin({ usage, engine }: Sold, { fromDay, toDay, ...of }: Range): boolean {
+  const day = dayOf(usage.createdMs);
+  const isOf = (of.modelId ?? usage.modelId) === usage.modelId && (of.engine ?? engine) === engine;
+  return day >= fromDay && day <= toDay && isOf;
+}
+
+function expectedTags(sold: readonly Sold[], range: Range): Texts[] {
+  const rows = ['x', 'y'].map((value) => {
+    const { cost_nano: _cost, ...sums } = textsOfSums(
+      sold.filter((one) => isWithin(one, range) && one.usage.metadata?.['team'] === value),
+    );
+    return { name: 'team', value, ...sums };
+  });
+  return rows.filter(({ requests }) => requests !== '0');
+}
+
+function expected(sold: readonly Sold[], by: readonly UsageGrouping[], range: Range) {
   const groups = new Map<string, { names: Texts; sums: Sold[] }>();
   for (const one of sold) {
-    const day = dayOf(one.usage.createdMs);
-    if (day < from || day > to) continue;
-    const { accountId, keyId, modelId } = one.usage;
-    const all = { day: String(day), model_id: modelId, engine: one.engine };
+    if (!isWithin(one, range)) continue;
+    const { accountId, keyId, modelId, createdMs } = one.usage;
+    const all = { day: String(dayOf(createdMs)), model_id: modelId, engine: one.engine };
     const names = { ...all, account_id: accountId, key_id: keyId };
     const id = by.map((name) => names[name]).join(' ');
     const group = groups.get(id) ?? {
@@ -218,23 +327,20 @@ function expected(sold: readonly Sold[], by: readonly UsageGrouping[], from: num
     groups.set(id, group);
   }
   if (by.length === 0 && groups.size === 0) groups.set('', { names: {}, sums: [] });
-  const rows = [...groups.values()].map(({ names, sums }) => {
-    const total = (of: (one: Sold) => bigint) => sums.reduce((sum, one) => sum + of(one), 0n);
-    const costed = rowsWithCost(sums);
-    return {
-      ...names,
-      requests: String(sums.length),
-      errors: String(total(({ errors }) => errors)),
-      prompt_tokens: '0',
-      completion_tokens: '0',
-      usd_nano: String(total(({ usdNano }) => usdNano)),
-      diem_nano: '0',
-      cost_nano: costed.length === 0 ? 'null' : String(total(({ costNano }) => costNano ?? 0n)),
-    };
-  });
+  const rows = [...groups.values()].map(({ names, sums }) => ({ ...names, ...textsOfSums(sums) }));
   return sorted(rows, by);
 }
 
-function rowsWithCost(sums: readonly Sold[]): Sold[] {
-  return sums.filter(({ costNano }) => costNano !== undefined);
+function textsOfSums(sums: readonly Sold[]) {
+  const total = (of: (one: Sold) => bigint) => sums.reduce((sum, one) => sum + of(one), 0n);
+  const isCosted = sums.some(({ costNano }) => costNano !== undefined);
+  return {
+    requests: String(sums.length),
+    errors: String(total(({ errors }) => errors)),
+    prompt_tokens: '0',
+    completion_tokens: '0',
+    usd_nano: String(total(({ usdNano }) => usdNano)),
+    diem_nano: '0',
+    cost_nano: isCosted ? String(total(({ costNano }) => costNano ?? 0n)) : 'null',
+  };
 }

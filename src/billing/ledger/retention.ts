@@ -64,6 +64,14 @@ const TAG_KEY = 'account_id, name, day, value, key_id, model_id';
 
 async function dropTags(store: Store, beforeDay: number): Promise<void> {
   for (;;) {
+    const deleted = await store.query(
+      `DELETE FROM ledger_report_tag WHERE day = (SELECT min(day) FROM ledger_report_tag)
+       AND day < $1 RETURNING day`,
+      [beforeDay],
+    );
+    if (deleted.length === 0) break;
+  }
+  for (;;) {
     const dropped = await store.query(
       `DELETE FROM ledger_usage_tag WHERE (${TAG_KEY}) IN (SELECT ${TAG_KEY} FROM ledger_usage_tag
        WHERE day < $1 LIMIT ${DELETE_BATCH}) RETURNING day`,

@@ -144,6 +144,31 @@ export async function countUsageTags(store: Queryable, filter: UsageFilter): Pro
   return Number(row?.total ?? 0n);
 }
 
+/** As `usageTags` of all accounts; reads the sums of past days for reports if they have the groups. */
+export async function tagSums(
+  store: Store,
+  filter: AnyUsageFilter,
+  { limit, nowMs }: Pick<CostQuery, 'limit' | 'nowMs'>,
+): Promise<readonly UsageTagRow[]> {
+  const { fromDay, toDay, ...conditions } = filter;
+  if (Object.values(conditions).some((value) => value !== undefined)) {
+    return usageTags(store.readerFor(''), filter, { limit, offset: 0 });
+  }
+  const reader = reportReader(store);
+  const wanted = { fromDay, toDay, columns: ['name', 'value'], equal: [], nowMs };
+  const { from, parameters } = await reportSource(reader, 'tag', wanted);
+  return reader.query<UsageTagRow>(
+    `SELECT name, value, ${TAG_SUMS} ${from} GROUP BY name, value
+     ORDER BY name, ${SPENT} DESC, value LIMIT $${parameters.push(limit)}`,
+    parameters,
+  );
+}
+
+/** SQLite reads in a child process. On PostgreSQL the statements of a report read from one server. */
+function reportReader(store: Store): Queryable {
+  return store.dialect === 'sqlite' ? store.readerFor('') : store;
+}
+
 export type UsageGrouping = 'day' | 'model_id' | 'account_id' | 'key_id' | 'engine';
 
 export interface UsageGroup extends UsageSums {
@@ -174,8 +199,11 @@ export interface CostGroup extends UsageGroup {
 }
 
 const SPENT = 'sum(usd_nano + diem_nano)';
+const TAG_SUMS = SUMS.map(([name]) => `CAST(COALESCE(sum(${name}), 0) AS BIGINT) AS ${name}`).join(
+  ', ',
+);
 const COST_SUMS = [
-  ...SUMS.map(([name]) => `CAST(COALESCE(sum(${name}), 0) AS BIGINT) AS ${name}`),
+  TAG_SUMS,
   'CAST(sum(cost_nano) AS BIGINT) AS cost_nano',
   'CAST(COALESCE(sum(uncosted), 0) AS BIGINT) AS uncosted',
 ].join(', ');
@@ -208,8 +236,7 @@ export async function costGroups(
     value === undefined ? [] : [[name, value] as const],
   );
   const kind = reportKind(by, equal);
-  // SQLite reads in a child process. On PostgreSQL the statements of a report read from one server.
-  const reader = kind === undefined || store.dialect === 'sqlite' ? store.readerFor('') : store;
+  const reader = kind === undefined ? store.readerFor('') : reportReader(store);
   const wanted = { fromDay, toDay, columns: by, equal, nowMs };
   const { from, parameters } = await reportSource(reader, kind, wanted);
   return summed<CostGroup>(reader, { sums: COST_SUMS, spent: SPENT, from, parameters }, by, limit);
@@ -220,9 +247,10 @@ function reportKind(
   by: readonly UsageGrouping[],
   equal: readonly (readonly [column: string, value: string])[],
 ): ReportKind | undefined {
-  const names: readonly string[] = [...by, ...equal.map(([name]) => name)];
-  if (!names.includes('account_id') && !names.includes('key_id')) return 'engine';
-  return names.length === 1 && by.length === 1 ? 'key' : undefined;
+  const isOfAccounts = (name: string) => name === 'account_id' || name === 'key_id';
+  if (equal.some(([name]) => isOfAccounts(name))) return undefined;
+  if (!by.some(isOfAccounts)) return 'engine';
+  return by.length === 1 && equal.length < 2 ? 'account' : undefined;
 }
 
 interface Summed {
