@@ -55,9 +55,7 @@ const Fields = z.object({
   response_format: z.enum(['json', 'text', 'verbose_json']).default('json'),
   stream: z.enum(['true', 'false']).default('false'),
   // The last of repeated fields counts; clients that request words send `word` last.
-  'timestamp_granularities[]': z
-    .enum(['segment'], 'Must be segment: words have no times here')
-    .optional(),
+  'timestamp_granularities[]': z.enum(['segment', 'word']).optional(),
 });
 
 serveEngine(async (given, report, dataFolder) => {
@@ -68,13 +66,13 @@ serveEngine(async (given, report, dataFolder) => {
   const programs = { ffmpeg, ffprobe, searchPath, dataFolder };
   const media = await Media.open({ ...programs, log: childLog(), clock: systemClock() });
   await media.tryOut(root);
-  // Recordings take turns in steps of at most 30 seconds of audio.
+  // Recordings take turns in steps of less than 2 seconds of work.
   const queue = engineQueue({ running: 1, waiting: 16, retryAfterSeconds: RETRY_AFTER_SECONDS });
   let recognizer: Recognizer | undefined;
 
   /** Switches to a model; running requests keep the previous one. */
   async function load({ model, vadPath }: z.infer<typeof ReadyModel>): Promise<void> {
-    recognizer = await Recognizer.load(loaded.default, { model, threads, vadPath });
+    recognizer = await Recognizer.load(loaded.default, { model, threads, vadPath, cpuMs });
   }
   const { model, vadPath } = settings;
   if (model !== undefined) await load({ model, vadPath });
@@ -95,8 +93,9 @@ serveEngine(async (given, report, dataFolder) => {
     }
     const upload = await readUpload(raw, { maxFileBytes: MAX_UPLOAD_BYTES, directory });
     const path = filePathOf(upload, 'file');
-    const { language, response_format: format, stream } = fieldsIn(upload, Fields);
-    const options = { language, task };
+    const { language, response_format: format, stream, ...form } = fieldsIn(upload, Fields);
+    const needsWords = form['timestamp_granularities[]'] === 'word';
+    const options = { language, task, needsWords };
     used.requireSupported(options);
     const pcm = join(directory, 'speech.pcm');
     const call = { signal, caller };
@@ -108,7 +107,7 @@ serveEngine(async (given, report, dataFolder) => {
       const turn = queue.turnsOf(caller, signal);
       const segments = await used.recognizeFile(file, options, turn, onSegment);
       if (isStream) endEvents(response, segments);
-      else sendTranscript(response, { format, task, durationMs }, segments);
+      else sendTranscript(response, { format, task, durationMs, needsWords }, segments);
     } finally {
       await file.close();
     }
@@ -142,6 +141,11 @@ serveEngine(async (given, report, dataFolder) => {
   };
 });
 
+function cpuMs(): number {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1_000;
+}
+
 /** The language of most of the speech; empty if no segment has one. */
 function mainLanguage(segments: readonly Segment[]): string {
   const seconds = new Map<string, number>();
@@ -174,11 +178,12 @@ interface ResponseForm {
   readonly format: z.infer<typeof Fields>['response_format'];
   readonly task: RecognitionOptions['task'];
   readonly durationMs: number;
+  readonly needsWords: boolean;
 }
 
 function sendTranscript(
   response: ServerResponse,
-  { format, task, durationMs }: ResponseForm,
+  { format, task, durationMs, needsWords }: ResponseForm,
   segments: readonly Segment[],
 ): void {
   const text = textOf(segments);
@@ -190,5 +195,7 @@ function sendTranscript(
   if (format === 'json') return sendJson(response, 200, { text, language });
   const shown = segments.map(({ id, start, end, text }) => ({ id, start, end, text }));
   const duration = durationMs / 1000;
-  sendJson(response, 200, { task, language, duration, text, segments: shown });
+  const words = segments.flatMap((segment) => segment.words);
+  const timed = { segments: shown, ...(needsWords && { words }) };
+  sendJson(response, 200, { task, language, duration, text, ...timed });
 }

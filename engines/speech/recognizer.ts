@@ -7,7 +7,13 @@ import { z } from 'zod';
 import { Fault } from '../../src/core/faults.ts';
 import type { Turn } from '../../src/core/job-queue.ts';
 import { SPEECH_RATE } from '../../src/engines/media/media-task.ts';
-import { type SpeechRange, readSamples, speechRanges } from './speech-ranges.ts';
+import {
+  type SpeechRange,
+  StepLength,
+  firstPart,
+  readSamples,
+  speechRanges,
+} from './speech-ranges.ts';
 
 export interface Sherpa {
   readonly OfflineRecognizer: {
@@ -50,7 +56,7 @@ const VAD_WINDOW = 512;
 const VAD_BUFFER_SECONDS = 60;
 /** Windows per read, about a second of audio; the event loop runs between reads. */
 const VAD_STEP_WINDOWS = 31;
-/** Seconds of audio per turn, of speech detection or of the recognition of one range. */
+/** Seconds of audio per turn of speech detection, which is a hundred times as fast as the audio. */
 const TURN_SECONDS = 30;
 
 /** Languages of the multilingual Whisper models. The decoder exits the process for any other. */
@@ -63,7 +69,21 @@ const WHISPER_LANGUAGES = new Set(
   ).split(' '),
 );
 
-const DecodeResult = z.object({ text: z.string(), lang: z.string().default('') });
+const DecodeResult = z.object({
+  text: z.string(),
+  lang: z.string().default(''),
+  /** A token that begins a word has a space before it. */
+  tokens: z.array(z.string()).default([]),
+  /** Start of each token in seconds; empty for Whisper. */
+  timestamps: z.array(z.number()).default([]),
+});
+
+/** Times in seconds from the start of the file. */
+export interface Word {
+  readonly word: string;
+  readonly start: number;
+  readonly end: number;
+}
 
 /** Text of one range; times in seconds from the start. */
 export interface Segment {
@@ -73,6 +93,7 @@ export interface Segment {
   readonly text: string;
   /** ISO 639-1; empty if the model does not report it. */
   readonly language: string;
+  readonly words: readonly Word[];
 }
 
 interface RecognizerSettings {
@@ -80,6 +101,8 @@ interface RecognizerSettings {
   readonly threads: number;
   /** Path of the Silero model; if it is missing, speech is detected by loudness. */
   readonly vadPath: string | undefined;
+  /** CPU time of this process so far, in milliseconds. */
+  readonly cpuMs: () => number;
 }
 
 /** Output of the recognizer: transcription in the spoken language, or translation into English. */
@@ -87,6 +110,7 @@ export interface RecognitionOptions {
   /** Empty: the model detects the language. */
   readonly language: string;
   readonly task: 'transcribe' | 'translate';
+  readonly needsWords?: boolean;
 }
 
 function recognizerConfig(
@@ -117,6 +141,7 @@ export class Recognizer {
   readonly #sherpa: Sherpa;
   readonly #native: NativeRecognizer;
   readonly #settings: RecognizerSettings;
+  readonly #step = new StepLength();
   #options: RecognitionOptions = DEFAULT_OPTIONS;
 
   private constructor(sherpa: Sherpa, native: NativeRecognizer, settings: RecognizerSettings) {
@@ -132,10 +157,15 @@ export class Recognizer {
   }
 
   /**
-   * Faults: INVALID_REQUEST for a task that the model does not support, or a language that would
-   * crash its decoder.
+   * Faults: INVALID_REQUEST for a task or times that the model does not support, or a language that
+   * would crash its decoder.
    */
-  requireSupported({ language, task }: RecognitionOptions): void {
+  requireSupported({ language, task, needsWords }: RecognitionOptions): void {
+    if (needsWords === true && this.#settings.model.kind === 'whisper') {
+      const message =
+        'timestamp_granularities[]: Whisper has no times of words here: request segment, or configure a model of the kind sense-voice or zipformer-ctc';
+      throw new Fault('INVALID_REQUEST', { message });
+    }
     if (task === 'translate' && this.#settings.model.kind !== 'whisper') {
       const message = 'The model transcribes speech and does not translate it';
       throw new Fault('INVALID_REQUEST', { message });
@@ -147,9 +177,9 @@ export class Recognizer {
   }
 
   /**
-   * Transcribes a file of raw samples and calls `onSegment` with each segment. Each step has at
-   * most `TURN_SECONDS` of audio and runs in a `turn`, so that short files finish between the steps
-   * of a long one. Turns must not overlap. Rejects with the abort reason at the next turn.
+   * Transcribes a file of raw samples and calls `onSegment` with each segment. Each step has less
+   * than 2 seconds of work and runs in a `turn`, so that short files finish between the steps of a
+   * long one. Turns must not overlap. Rejects with the abort reason at the next turn.
    */
   async recognizeFile(
     file: FileHandle,
@@ -165,34 +195,44 @@ export class Recognizer {
         : this.#sileroRanges(file, samples, vadPath, turn);
     const segments: Segment[] = [];
     for await (const range of ranges) {
-      const recognised = await turn(async () =>
-        this.#recognize(await readSamples(file, range), options),
-      );
-      if (recognised.text === '') continue;
-      const [start, end] = [range.start / SPEECH_RATE, range.end / SPEECH_RATE];
-      const segment = { id: segments.length, start, end, ...recognised };
-      segments.push(segment);
-      onSegment?.(segment);
+      let rest = range;
+      while (rest.start < rest.end) {
+        const { start, end } = rest;
+        const { part, ...recognised } = await turn(async () => {
+          const next = await firstPart(file, { start, end }, this.#step.seconds);
+          return { part: next, ...(await this.#recognize(file, next, options)) };
+        });
+        rest = { start: part.end, end };
+        if (recognised.text === '') continue;
+        const segment = { id: segments.length, ...secondsOf(part), ...recognised };
+        segments.push(segment);
+        onSegment?.(segment);
+      }
     }
     return segments;
   }
 
   async #recognize(
-    samples: Float32Array,
+    file: FileHandle,
+    range: SpeechRange,
     options: RecognitionOptions,
-  ): Promise<Pick<Segment, 'text' | 'language'>> {
+  ): Promise<Pick<Segment, 'text' | 'language' | 'words'>> {
     const { language, task } = options;
+    const { model, threads, cpuMs } = this.#settings;
     if (language !== this.#options.language || task !== this.#options.task) {
-      const { model, threads } = this.#settings;
       this.#native.setConfig(recognizerConfig(model, threads, options));
       this.#options = options;
     }
+    const samples = await readSamples(file, range);
+    const fromMs = cpuMs();
     const stream = this.#native.createStream();
     stream.acceptWaveform({ samples, sampleRate: SPEECH_RATE });
     const result = DecodeResult.parse(await this.#native.decodeAsync(stream));
+    this.#step.record(samples.length / SPEECH_RATE, (cpuMs() - fromMs) / threads);
     // SenseVoice returns the language as `<|en|>`.
     const found = result.lang.replaceAll(/[<|>]/g, '');
-    return { text: result.text.trim(), language: found || language };
+    const words = wordsOf(result, secondsOf(range));
+    return { text: result.text.trim(), language: found || language, words };
   }
 
   async *#sileroRanges(
@@ -236,4 +276,33 @@ export class Recognizer {
       yield* found.splice(0);
     }
   }
+}
+
+function secondsOf({ start, end }: SpeechRange): { start: number; end: number } {
+  return { start: start / SPEECH_RATE, end: end / SPEECH_RATE };
+}
+
+/** Scripts without spaces, of which each token is a word. */
+const UNSPACED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
+
+/** The models report where a token begins: a word ends where the next one begins. */
+function wordsOf(
+  { tokens, timestamps }: Pick<z.infer<typeof DecodeResult>, 'tokens' | 'timestamps'>,
+  range: { readonly start: number; readonly end: number },
+): Word[] {
+  const words: { word: string; start: number; end: number }[] = [];
+  for (const [index, token] of tokens.entries()) {
+    const at = timestamps[index];
+    const text = token.replaceAll('▁', ' ');
+    if (at === undefined || text.trim() === '') continue;
+    const last = words.at(-1);
+    const begins = text.startsWith(' ') || UNSPACED.test(text);
+    if (last !== undefined && !begins) last.word += text;
+    else {
+      const start = Math.min(range.start + at, range.end);
+      if (last !== undefined) last.end = start;
+      words.push({ word: text.trim(), start, end: range.end });
+    }
+  }
+  return words;
 }

@@ -5,6 +5,7 @@
  */
 import type { FileHandle } from 'node:fs/promises';
 import { SPEECH_RATE } from '../../src/engines/media/media-task.ts';
+import { quietestCut } from '../../src/engines/media/wav.ts';
 
 /** Samples from `start` (inclusive) to `end` (exclusive). */
 export interface SpeechRange {
@@ -25,6 +26,11 @@ const OF_PEAK = 0.1;
 const PAUSE_FRAMES = 25;
 const LEAST_SPEECH_FRAMES = 5;
 const MARGIN_FRAMES = 10;
+const SAMPLE_BYTES = 2;
+const STEP_MS = 1_000;
+/** Models need the context of some words. Also the length of a step before any was measured. */
+const LEAST_STEP_SECONDS = 5;
+const LEAST_RECORDED_SECONDS = 2;
 
 /** Root mean square of each frame, from 0 to 1. */
 async function frameLevels(file: FileHandle, samples: number): Promise<Float32Array> {
@@ -101,9 +107,47 @@ export async function speechRanges(
 
 /** Reads one range of the file as samples from -1 to 1. */
 export async function readSamples(file: FileHandle, range: SpeechRange): Promise<Float32Array> {
-  const bytes = Buffer.alloc((range.end - range.start) * 2);
-  const { bytesRead } = await file.read(bytes, 0, bytes.length, range.start * 2);
-  const samples = new Float32Array(Math.floor(bytesRead / 2));
+  const bytes = await readRange(file, range);
+  const samples = new Float32Array(bytes.length / SAMPLE_BYTES);
   for (let i = 0; i < samples.length; i += 1) samples[i] = bytes.readInt16LE(i * 2) / 32_768;
   return samples;
+}
+
+/** The first part of a range: at most `maxSeconds`, cut at the quietest position of its second half. */
+export async function firstPart(
+  file: FileHandle,
+  { start, end }: SpeechRange,
+  maxSeconds: number,
+): Promise<SpeechRange> {
+  const most = Math.floor(maxSeconds * SPEECH_RATE);
+  if (end - start <= most) return { start, end };
+  const bytes = await readRange(file, { start, end: start + most });
+  return { start, end: start + quietestCut(bytes, Math.floor(most / 2)) };
+}
+
+async function readRange(file: FileHandle, { start, end }: SpeechRange): Promise<Buffer> {
+  const bytes = Buffer.alloc((end - start) * SAMPLE_BYTES);
+  const { bytesRead } = await file.read(bytes, 0, bytes.length, start * SAMPLE_BYTES);
+  return bytes.subarray(0, bytesRead - (bytesRead % SAMPLE_BYTES));
+}
+
+/**
+ * The length of a range whose recognition takes about `STEP_MS` of CPU time on each core, from the
+ * time that previous ranges took. The limit of a step is 2 seconds: the margin is for ranges with
+ * more words.
+ */
+export class StepLength {
+  #msPerSecond = Infinity;
+
+  get seconds(): number {
+    return Math.max(LEAST_STEP_SECONDS, STEP_MS / this.#msPerSecond);
+  }
+
+  /** The fixed cost of a short range says nothing about a long one. */
+  record(seconds: number, cpuMs: number): void {
+    if (seconds < LEAST_RECORDED_SECONDS) return;
+    const msPerSecond = cpuMs / seconds;
+    const before = this.#msPerSecond === Infinity ? msPerSecond : this.#msPerSecond;
+    this.#msPerSecond = (before + msPerSecond) / 2;
+  }
 }

@@ -14,7 +14,7 @@ import type { EngineProcess } from '../../src/engines/embedded/supervisor.ts';
 import type { FetchModel } from '../../src/engines/embedded/model-files.ts';
 import { Media } from '../../src/engines/media/media.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
-import { Recognizer, type Segment, type Sherpa } from './recognizer.ts';
+import { Recognizer, type Segment, type Sherpa, type Word } from './recognizer.ts';
 import { speechRanges } from './speech-ranges.ts';
 import {
   type TranscriptionOptions,
@@ -110,7 +110,12 @@ test('the task is set only when it changes', async () => {
     OfflineRecognizer: { createAsync: () => Promise.resolve(native) },
   } as unknown as Sherpa;
   const model = { kind: 'whisper', encoder: 'e', decoder: 'd', tokens: 't' } as const;
-  const recognizer = await Recognizer.load(sherpa, { model, threads: 1, vadPath: undefined });
+  const recognizer = await Recognizer.load(sherpa, {
+    model,
+    threads: 1,
+    vadPath: undefined,
+    cpuMs: () => 0,
+  });
   const path = at('two-words.pcm');
   writeFileSync(path, speech('a b'));
   const file = await open(path);
@@ -147,7 +152,12 @@ describe('turns of recordings', () => {
     const sherpa = {
       OfflineRecognizer: { createAsync: () => Promise.resolve(native) },
     } as unknown as Sherpa;
-    const recognizer = await Recognizer.load(sherpa, { model, threads: 1, vadPath: undefined });
+    const recognizer = await Recognizer.load(sherpa, {
+      model,
+      threads: 1,
+      vadPath: undefined,
+      cpuMs: () => 0,
+    });
     writeFileSync(at('long.pcm'), speech('a '.repeat(20)));
     writeFileSync(at('short.pcm'), speech('b'));
     const queue = new JobQueue({ running: 1, waiting: 1, retryAfterSeconds: 1 });
@@ -170,6 +180,51 @@ describe('turns of recordings', () => {
     assert.equal(order.length, 21);
     assert.equal(order.indexOf('short'), 1, order.join());
   });
+
+  for (const { speed, ms } of [
+    { speed: 'a fast core', ms: 20 },
+    { speed: 'a slow core', ms: 150 },
+    { speed: 'half the speed of a slow core', ms: 300 },
+  ]) {
+    test(`a turn has less than 2 seconds of work on ${speed}`, async () => {
+      let spentMs = 0;
+      const native = {
+        createStream: () => ({
+          acceptWaveform: ({ samples }: { samples: Float32Array }) => {
+            spentMs += (samples.length / 16_000) * ms;
+          },
+        }),
+        decodeAsync: () => Promise.resolve({ text: 'words' }),
+        setConfig: () => undefined,
+      };
+      const sherpa = {
+        OfflineRecognizer: { createAsync: () => Promise.resolve(native) },
+      } as unknown as Sherpa;
+      const settings = { model, threads: 1, vadPath: undefined, cpuMs: () => spentMs };
+      const recognizer = await Recognizer.load(sherpa, settings);
+      // Speech without a pause: ranges have the maximum length.
+      writeFileSync(at('unbroken.pcm'), speech('ab'.repeat(100)));
+      const file = await open(at('unbroken.pcm'));
+      const turnsMs: number[] = [];
+      try {
+        const segments = await recognizer.recognizeFile(file, options, async (work) => {
+          const fromMs = spentMs;
+          const result = await work();
+          turnsMs.push(spentMs - fromMs);
+          return result;
+        });
+        for (const [index, { start }] of segments.entries()) {
+          assert.equal(start, index === 0 ? 0 : segments[index - 1]!.end);
+        }
+        assert.equal(segments.at(-1)?.end, 100);
+      } finally {
+        await file.close();
+      }
+      assert.ok(Math.max(...turnsMs) < 2_000, turnsMs.join());
+      // A fast core has few turns, because a model needs the context of many words.
+      assert.ok(turnsMs.length <= 100_000 / Math.min(28_000, 500_000 / ms) + 4, turnsMs.join());
+    });
+  }
 
   test('a turn has at most 30 seconds of audio', async () => {
     let audio = 0;
@@ -207,7 +262,12 @@ describe('turns of recordings', () => {
       OfflineRecognizer: { createAsync: () => Promise.resolve(native) },
       Vad,
     } as unknown as Sherpa;
-    const recognizer = await Recognizer.load(sherpa, { model, threads: 1, vadPath: 'vad' });
+    const recognizer = await Recognizer.load(sherpa, {
+      model,
+      threads: 1,
+      vadPath: 'vad',
+      cpuMs: () => 0,
+    });
     writeFileSync(at('minutes.pcm'), Buffer.alloc(130 * 32_000));
     const file = await open(at('minutes.pcm'));
     const turns: number[] = [];
@@ -282,8 +342,33 @@ describe('the transcription engine with the toy model', () => {
     assert.equal((await transcribe(wav(Buffer.alloc(0)))).status, 400);
     assert.equal((await transcribe(wav(speech('a')), { response_format: 'srt' })).status, 400);
     assert.equal((await transcribe(wav(speech('a')), { language: 'English, please' })).status, 400);
-    const words = { 'timestamp_granularities[]': 'word' };
-    assert.equal((await transcribe(wav(speech('a')), words)).status, 400);
+  });
+
+  test('words have times if they are requested', async () => {
+    const form = { response_format: 'verbose_json', 'timestamp_granularities[]': 'word' };
+    const { status, text } = await transcribe(wav(speech(' ab a b')), form);
+    assert.equal(status, 200);
+    const { words } = JSON.parse(text) as { words: Word[] };
+    assert.deepEqual(
+      words.map(({ word }) => word),
+      ['a', 'b', 'a', 'b'],
+    );
+    // Half a second of each tone, a second of each pause.
+    for (const [index, start] of [1, 1.5, 3, 4.5].entries()) {
+      const { start: found, end } = words[index]!;
+      assert.ok(Math.abs(found - start) < 0.35 && end > found, text);
+    }
+  });
+
+  test('a Whisper model rejects a request for times of words', async () => {
+    const sherpa = {
+      OfflineRecognizer: { createAsync: () => Promise.resolve({}) },
+    } as unknown as Sherpa;
+    const model = { kind: 'whisper', encoder: 'e', decoder: 'd', tokens: 't' } as const;
+    const settings = { model, threads: 1, vadPath: undefined, cpuMs: () => 0 };
+    const recognizer = await Recognizer.load(sherpa, settings);
+    const options = { language: '', task: 'transcribe', needsWords: true } as const;
+    assert.throws(() => recognizer.requireSupported(options), /Whisper has no times of words/);
   });
 });
 
