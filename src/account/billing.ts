@@ -13,7 +13,7 @@ import { offsetOf, pageHeaders, pageQuery, readQuery } from '../http/read-reques
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
 import { type AccountParts, isEnough } from './account-parts.ts';
-import { STATEMENT, TOP_UPS, sendStatement, sendTopUps } from './statement.ts';
+import { STATEMENT, TOP_UPS, changeOf, sendStatement, sendTopUps } from './statement.ts';
 
 const Amounts = z.object({
   diem: z.number().describe('Daily credit.'),
@@ -167,13 +167,13 @@ async function sendTransactions(store: Queryable, context: RequestContext): Prom
 }
 
 function transactionOf(row: TransactionRow, accountId: string): Transaction {
-  const amount = toUsdNumber(row.amount_nano);
+  const { usd, diem } = changeOf(row, accountId);
   return {
     // A request that spent both currencies has two rows with one id.
     id: row.part === 0n ? row.id : `${row.id}:${row.part}`,
     type: row.kind as Transaction['type'], // written by the ledger
-    amount: row.credit_account === accountId ? amount : -amount,
-    currency: row.debit_account === 'house:daily-credit' ? 'DIEM' : 'USD',
+    amount: diem === 0 ? usd : diem,
+    currency: diem === 0 ? 'USD' : 'DIEM',
     balanceAfter: toUsdNumber(row.balance_after_nano),
     createdAt: isoTime(Number(row.created_ms)),
     requestId: row.request_id,

@@ -5,6 +5,7 @@ import {
   type MovementRow,
   chargedDays,
   movementsOf,
+  periodBalances,
 } from '../billing/ledger/ledger.ts';
 import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import { formatUsd, toUsdNumber, usdToNano } from '../core/money.ts';
@@ -17,7 +18,7 @@ import { walletOfAccount } from '../identity/identity.ts';
 import { cardReceipts } from '../payments/cards/cards.ts';
 import { type TopUpDetail, explorerUrl, listTopUps } from '../payments/payments.ts';
 import type { AccountParts } from './account-parts.ts';
-import { Time } from './api-key-schema.ts';
+import { DecimalText, Time } from './api-key-schema.ts';
 import { MAX_CSV_ROWS, badQuery, csvField, dayText, sendCsv, wantsCsv } from './usage-query.ts';
 import { Cost, Day, jsonOrCsv } from './usage-schema.ts';
 
@@ -58,14 +59,25 @@ const Entry = z.object({
 });
 
 export type StatementResponse = z.infer<typeof StatementResponse>;
-export const StatementResponse = pageOf(Entry).meta({ id: 'BillingStatement' });
+const Balance = DecimalText.nullable();
+export const StatementResponse = pageOf(Entry)
+  .extend({
+    openingUsd: Balance.describe(
+      'USD balance before `from`, or null if entries since then were deleted. It is `closingUsd` of the days before.',
+    ),
+    closingUsd: Balance.describe(
+      'USD balance at the end of `to`: `openingUsd` plus the USD amounts of all entries.',
+    ),
+  })
+  .meta({ id: 'BillingStatement' });
 
 const CSV_HEAD = 'date,type,usd,diem,balance_after_usd,requests,id,note,transaction,receipt_url';
 
 export const STATEMENT: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'Get the statement',
-  about: 'All transactions of the account; the charges of a day are one entry.',
+  about:
+    'All transactions of the account, and its balance before and after them; the charges of a day are one entry. The CSV file begins with the closing balance and ends with the opening balance.',
   query: StatementQuery,
   response: jsonOrCsv(
     'Entries, newest first.',
@@ -89,6 +101,8 @@ export const STATEMENT: RouteDescription = {
         },
       ],
       nextCursor: null,
+      openingUsd: '25.000000000',
+      closingUsd: '24.997900000',
     },
     `${CSV_HEAD}\r\n2026-11-21,CHARGES,-0.002100000,0.000000000,,12,charges-2026-11-21,,,\r\n`,
   ),
@@ -117,23 +131,33 @@ export async function sendStatement(
   const isCsv = wantsCsv(context, query);
   const limit = (isCsv ? MAX_CSV_ROWS : query.limit) + 1;
   const after = id === CHARGES_ID ? { createdMs } : { createdMs, id, part };
-  const [movements, days] = await Promise.all([
+  const [movements, days, balances] = await Promise.all([
     movementsOf(store, accountId, dayStartMs(fromDay), { limit, after }),
     chargedDays(store, accountId, { fromDay, toDay: lastDay }, limit),
+    periodBalances(store, accountId, { fromDay, toDay }),
   ]);
+  const [openingUsd, closingUsd] = [balances.openingNano, balances.closingNano].map((nanos) =>
+    nanos === undefined ? undefined : formatUsd(nanos),
+  );
   const lines = [
     ...days.map((day) => ({ ms: lastMsOf(Number(day.day)), day, movement: undefined })),
     ...movements.map((movement) => ({ ms: Number(movement.created_ms), day: undefined, movement })),
   ].toSorted((a, b) => b.ms - a.ms);
   if (isCsv) {
     const receipts = await receiptsOf(store, movements);
-    return sendCsv(context, 'statement', { fromDay, toDay }, CSV_HEAD, lines, (line) =>
+    const entries = lines.map((line) =>
       csvOf(
         line.movement === undefined
           ? chargesOf(line.day)
           : movementOf(parts, accountId, line.movement, receipts),
       ),
     );
+    const rows = [
+      csvOfBalance(toDay, 'CLOSING_BALANCE', closingUsd),
+      ...entries,
+      csvOfBalance(fromDay, 'OPENING_BALANCE', openingUsd),
+    ];
+    return sendCsv(context, 'statement', { fromDay, toDay }, CSV_HEAD, rows, (row) => row);
   }
   const shown = lines.slice(0, query.limit);
   const receipts = await receiptsOf(store, movements);
@@ -151,6 +175,8 @@ export async function sendStatement(
             last.movement?.id ?? CHARGES_ID,
             Number(last.movement?.part ?? 0),
           ]),
+    openingUsd: openingUsd ?? null,
+    closingUsd: closingUsd ?? null,
   };
   await context.json(200, body);
 }
@@ -177,9 +203,16 @@ function chargesOf({ day, requests, usd_nano, diem_nano }: ChargedDay): Entry {
   };
 }
 
+function csvOfBalance(day: number, type: string, usd: string | undefined): string[] {
+  return [dayText(day), type, '', '', usd ?? '', '', '', '', '', ''];
+}
+
 function csvOf(entry: Entry): string[] {
   const { date, createdAt, type, amount, balanceAfter, requests, id } = entry;
-  const usd = (value: number | null): string => (value === null ? '' : formatUsd(usdToNano(value)));
+  const usd = (value: number | null): string => {
+    if (value === null) return '';
+    return formatUsd(value < 0 ? 0n - usdToNano(-value) : usdToNano(value));
+  };
   return [
     createdAt ?? date,
     type,
@@ -202,6 +235,19 @@ async function receiptsOf(
   );
 }
 
+const DAILY_CREDIT = 'house:daily-credit';
+
+/** The change of the USD balance, or of the daily credit, by a posting of an account. */
+export function changeOf(
+  posting: Pick<MovementRow, 'amount_nano' | 'debit_account' | 'credit_account'>,
+  accountId: string,
+): Entry['amount'] {
+  const amount = toUsdNumber(posting.amount_nano);
+  if (posting.debit_account === DAILY_CREDIT) return { usd: 0, diem: -amount };
+  if (posting.credit_account === DAILY_CREDIT) return { usd: 0, diem: amount };
+  return { usd: posting.credit_account === accountId ? amount : -amount, diem: 0 };
+}
+
 /** Accounts of top-ups and payouts, which name the rail; the note of these postings is the transaction. */
 const RAIL = /^house:(?:top-up|payout):(base|solana|eip155:\d{1,15})$/;
 
@@ -211,9 +257,6 @@ function movementOf(
   row: MovementRow,
   receipts: ReadonlyMap<string, string>,
 ): Entry {
-  const amount = toUsdNumber(row.amount_nano);
-  const signed = row.credit_account === accountId ? amount : -amount;
-  const isDaily = row.debit_account === 'house:daily-credit';
   const rail = RAIL.exec(row.debit_account)?.[1] ?? RAIL.exec(row.credit_account)?.[1];
   const { base, solana } = config.current.payments;
   const network =
@@ -225,7 +268,7 @@ function movementOf(
     type: row.kind as Entry['type'], // written by the ledger
     date: dayText(dayOf(createdMs)),
     createdAt: isoTime(createdMs),
-    amount: isDaily ? { usd: 0, diem: signed } : { usd: signed, diem: 0 },
+    amount: changeOf(row, accountId),
     balanceAfter: toUsdNumber(row.balance_after_nano),
     requests: null,
     note: transaction === null ? row.note : null,

@@ -93,6 +93,7 @@ export {
   type TransactionRow,
   countTransactions,
   movementsOf,
+  periodBalances,
   transactionsOf,
 } from './movements.ts';
 export { type Books, CUSTOMERS, journalSums, readBooks } from './books.ts';

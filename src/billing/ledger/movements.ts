@@ -1,4 +1,5 @@
 /** Reads the money movements of an account: every posting, or those that are not charges. */
+import { dayStartMs } from '../../core/clock.ts';
 import type { Parameter, Queryable } from '../../db/db.ts';
 
 export interface TransactionRow {
@@ -77,4 +78,49 @@ export function movementsOf(
      ORDER BY created_ms DESC, id DESC, part DESC LIMIT $4`,
     parameters,
   );
+}
+
+export interface PeriodBalances {
+  /** USD before the first day, and at the end of the last one; `undefined` if older postings were deleted. */
+  readonly openingNano: bigint | undefined;
+  readonly closingNano: bigint | undefined;
+}
+
+/**
+ * Balances of an account at the bounds of a range of days, from its present balance and the later entries of
+ * its statement: what `movementsOf` and `chargedDays` return.
+ */
+export async function periodBalances(
+  store: Queryable,
+  accountId: string,
+  { fromDay, toDay }: { readonly fromDay: number; readonly toDay: number },
+): Promise<PeriodBalances> {
+  const [row] = await store.query<{
+    present: bigint;
+    since_first: bigint;
+    after_last: bigint;
+    kept_from: bigint;
+  }>(
+    `WITH changes AS (
+       SELECT CASE WHEN created_ms >= $5 THEN 1 ELSE 0 END AS is_after,
+         CASE WHEN credit_account = $1 THEN amount_nano WHEN debit_account = $1 THEN -amount_nano
+           ELSE 0 END AS change
+       FROM ledger_transfer WHERE account_id = $1 AND kind <> 'CHARGE' AND created_ms >= $4
+       UNION ALL
+       SELECT CASE WHEN day > $3 THEN 1 ELSE 0 END, -usd_nano
+       FROM ledger_usage_day WHERE account_id = $1 AND day >= $2)
+     SELECT COALESCE((SELECT balance_nano FROM ledger_account WHERE id = $1), 0) AS present,
+       CAST(COALESCE(sum(change), 0) AS BIGINT) AS since_first,
+       CAST(COALESCE(sum(change * is_after), 0) AS BIGINT) AS after_last,
+       COALESCE((SELECT day FROM ledger_kept_from WHERE rows_of = 'postings'), 0) AS kept_from
+     FROM changes`,
+    [accountId, fromDay, toDay, dayStartMs(fromDay), dayStartMs(toDay + 1)],
+  );
+  if (row === undefined) return { openingNano: undefined, closingNano: undefined };
+  const { present, since_first, after_last, kept_from } = row;
+  const isKept = (day: number): boolean => BigInt(day) >= kept_from;
+  return {
+    openingNano: isKept(fromDay) ? present - since_first : undefined,
+    closingNano: isKept(toDay + 1) ? present - after_last : undefined,
+  };
 }

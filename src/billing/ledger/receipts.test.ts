@@ -17,6 +17,7 @@ import {
   allReceipts,
   chargedDays,
   movementsOf,
+  periodBalances,
   pricesOf,
   receiptOf,
   receiptsOf,
@@ -245,7 +246,7 @@ onEachStore('receipts, sums and movements', (fixture) => {
   });
 
   test('`movementsOf` omits charges, and `chargedDays` returns one row per day', async () => {
-    const { store, clock, firstDay, credit } = await shared();
+    const { store, clock, firstDay, credit, ledger } = await shared();
     for (const id of ['second', 'third', 'fourth']) await credit(id, '1');
     const ids: string[] = [];
     let after: MovementPlace = { createdMs: clock.nowMs() };
@@ -264,6 +265,15 @@ onEachStore('receipts, sums and movements', (fixture) => {
       days.map(({ day, requests, usd_nano }) => [Number(day) - firstDay, requests, usd_nano]),
       [11, 10, 9].map((day) => [day, BigInt(PER_DAY), usdToNano('0.007')]),
     );
+    const present = (await ledger.balances('a')).usdNano;
+    assert.deepEqual(await periodBalances(store, 'a', range), {
+      openingNano: 0n,
+      closingNano: present,
+    });
+    const last = { fromDay: firstDay + 11, toDay: firstDay + DAYS };
+    const { openingNano = 0n } = await periodBalances(store, 'a', last);
+    const credited = usdToNano('3');
+    assert.equal(openingNano, present - credited + usdToNano('0.007'));
   });
 
   test('`funds` returns held amounts beside posted ones', async () => {

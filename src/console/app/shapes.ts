@@ -16,6 +16,7 @@ import type { RefundResponse } from '../../account/operator/operator-refunds.ts'
 import type { AccountItem } from '../../account/operator/operator-accounts-schema.ts';
 import type { RateLimitLogResponse, RateLimitsResponse } from '../../account/rate-limits.ts';
 import type { StatementResponse, TopUpItem } from '../../account/statement.ts';
+export type { StatementResponse };
 import type {
   Receipt as ReceiptItem,
   ReceiptResponse,

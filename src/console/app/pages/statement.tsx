@@ -11,7 +11,7 @@ import { type Column, Table, money } from '../parts/table.tsx';
 import { SafeLink } from '../playground/markdown.tsx';
 import { useResource } from '../resource.ts';
 import { session } from '../session.ts';
-import type { Page, StatementEntry } from '../shapes.ts';
+import type { StatementEntry, StatementResponse } from '../shapes.ts';
 import { ENTRY_TYPES } from './credit.tsx';
 
 const PAGE_ROWS = 100;
@@ -34,16 +34,23 @@ function daysOf(month: string): { from: string; to: string } {
   return { from: `${month}-01`, to: last };
 }
 
-async function loadAll(from: string, to: string, signal: AbortSignal): Promise<StatementEntry[]> {
+interface Month extends Pick<StatementResponse, 'openingUsd' | 'closingUsd'> {
+  readonly entries: readonly StatementEntry[];
+}
+
+async function loadAll(from: string, to: string, signal: AbortSignal): Promise<Month> {
   const entries: StatementEntry[] = [];
+  let balances: Omit<Month, 'entries'> = { openingUsd: null, closingUsd: null };
   for (let cursor: string | null = ''; cursor !== null;) {
     const next: string = cursor === '' ? '' : `&cursor=${encodeURIComponent(cursor)}`;
     const path = `/billing/statement?from=${from}&to=${to}&limit=${PAGE_ROWS}${next}`;
-    const page: Page<StatementEntry> = await call(path, { signal });
+    const page: StatementResponse = await call(path, { signal });
     entries.push(...page.data);
+    // Entries of today can arrive between the pages; the last page is the newest state.
+    balances = { openingUsd: page.openingUsd, closingUsd: page.closingUsd };
     cursor = page.nextCursor;
   }
-  return entries.toReversed();
+  return { ...balances, entries: entries.toReversed() };
 }
 
 const COLUMNS: readonly Column<StatementEntry>[] = [
@@ -103,13 +110,18 @@ export function Statement() {
         />
       </div>
       <Loaded from={entries}>
-        {(rows) => (
+        {(loaded) => (
           <>
-            <Sums rows={rows} />
-            {rows.length === 0 ? (
+            <Sums month={loaded} />
+            {loaded.entries.length === 0 ? (
               <Empty title="No movements in this month" />
             ) : (
-              <Table label="Statement" rows={rows} columns={COLUMNS} keyOf={({ id }) => id} />
+              <Table
+                label="Statement"
+                rows={loaded.entries}
+                columns={COLUMNS}
+                keyOf={({ id }) => id}
+              />
             )}
           </>
         )}
@@ -118,13 +130,17 @@ export function Statement() {
   );
 }
 
-function Sums({ rows }: { rows: readonly StatementEntry[] }) {
+function Sums({ month }: { month: Month }) {
+  const { entries: rows, openingUsd, closingUsd } = month;
   const added = sumOf(rows, (usd) => usd > 0);
   const charged = sumOf(rows, (usd, { type }) => usd < 0 && type === 'CHARGES');
   const others = sumOf(rows, (usd, { type }) => usd < 0 && type !== 'CHARGES');
-  const decimals = exactDecimals([added, charged, others]);
+  const decimals = exactDecimals([openingUsd, added, charged, others, closingUsd]);
   return (
     <dl class="tiles">
+      <Tile name="Opening balance">
+        <Usd value={openingUsd} decimals={decimals} />
+      </Tile>
       <Tile name="Added">
         <Usd value={added} decimals={decimals} />
       </Tile>
@@ -133,6 +149,9 @@ function Sums({ rows }: { rows: readonly StatementEntry[] }) {
       </Tile>
       <Tile name="Other deductions">
         <Usd value={others} decimals={decimals} />
+      </Tile>
+      <Tile name="Closing balance">
+        <Usd value={closingUsd} decimals={decimals} />
       </Tile>
     </dl>
   );
