@@ -5,14 +5,16 @@ import { world } from './world.ts';
 
 export const PRICE_NANO = { input: 1_000n, output: 2_000n };
 export const MODEL = 'm';
-/** `capped` callers have a key with this limit. */
+/** Limit of the key of a `capped` caller, and per day of that of a `budgeted` one with its budget. */
 export const CAP_USD = 0.004;
+export const BUDGET = { tag: 'team', value: 'red' } as const;
 export const CREDIT_USD: Readonly<Record<CallerKind, string>> = {
   steady: '100',
   keyed: '100',
   leaver: '100',
   capped: '100',
-  poor: '0.01',
+  budgeted: '100',
+  poor: '0.001',
   payer: '0.01',
 };
 const MAX_TOKENS = 60;
@@ -24,6 +26,8 @@ export interface Seen {
   readonly caller: string;
   readonly key: string | undefined;
   readonly status: number | undefined;
+  /** True for an error of the server itself, not of a model server. */
+  readonly isInternal: boolean;
   readonly requestId: string | undefined;
   /** From the usage of the response and the prices of the model. */
   readonly expectedNano: bigint | undefined;
@@ -100,6 +104,8 @@ export class Caller {
     readonly patienceMs?: number;
   }): Promise<Reply | undefined> {
     const { isStream, key } = how;
+    const isTeam = this.account.kind === 'budgeted' && world().random.once(2);
+    const metadata = key === undefined ? isTeam && { [BUDGET.tag]: BUDGET.value } : { key };
     const reply = await send({
       patienceMs: PATIENCE_MS,
       ...how,
@@ -115,7 +121,7 @@ export class Caller {
         max_completion_tokens: MAX_TOKENS,
         stream: isStream,
         ...(isStream ? { stream_options: { include_usage: true } } : {}),
-        ...(key === undefined ? {} : { metadata: { key } }),
+        ...(metadata === false ? {} : { metadata }),
         messages: [{ role: 'user', content: key ?? 'Hi' }],
       }),
     });
@@ -125,6 +131,7 @@ export class Caller {
       caller: this.account.name,
       key,
       status: reply?.status,
+      isInternal: reply?.status === 500 && !reply.body.includes('INFERENCE_FAILED'),
       requestId: typeof id === 'string' ? id : undefined,
       expectedNano: usage && chargeOf(usage),
       isStream,

@@ -19,6 +19,8 @@ export const NETWORK = 'eip155:8453';
 export const USDC = '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913';
 const BLOCK_MS = 2_000;
 export const FINAL_DEPTH = 20;
+/** The receiver of all payments. */
+export const PAY_TO: Hex = '0x1111111111111111111111111111111111111111';
 
 export const ABI = parseAbi([
   'function authorizationState(address authorizer, bytes32 nonce) view returns (bool)',
@@ -57,6 +59,8 @@ export interface Transaction {
 
 export interface Mined extends Transaction {
   readonly logs: readonly Log[] | undefined;
+  /** The payment that this cancellation has replaced. */
+  readonly rival?: Transaction;
 }
 
 export interface Block {
@@ -105,6 +109,11 @@ export class Chain {
     return this.head.state.balances.get(address.toLowerCase()) ?? 0n;
   }
 
+  /** Units of all payments, also of those that were dropped; all have one receiver. */
+  get everReceived(): bigint {
+    return [...this.#received.values()].reduce((sum, units) => sum + units, 0n);
+  }
+
   get head(): Block {
     return this.blocks.at(-1)!;
   }
@@ -116,7 +125,12 @@ export class Chain {
     const dropped = this.blocks.splice(from);
     world().note(`the chain drops ${dropped.length} blocks`);
     for (const { mined } of dropped) {
-      for (const { logs, ...transaction } of mined) {
+      for (const { logs, rival, ...transaction } of mined) {
+        if (rival !== undefined) {
+          // The cancellation is lost, and the payment arrives again.
+          this.pool.set(rival.hash, rival);
+          continue;
+        }
         const fate = random.between(1, 4);
         if (fate <= 2) this.pool.set(transaction.hash, transaction);
         if (fate === 3 && logs !== undefined) this.#cancel(transaction);
@@ -125,14 +139,20 @@ export class Chain {
     for (let left = dropped.length; left >= 0; left -= 1) this.#mine();
   }
 
-  #cancel({ data }: Transaction): void {
-    const { args } = decodeFunctionData({ abi: ABI, data });
+  #cancel(rival: Transaction): void {
+    const { args } = decodeFunctionData({ abi: ABI, data: rival.data });
     const [from, nonce] = [args?.[0], args?.[5]] as [Hex, Hex]; // of a transfer
     world().note(`${from} cancels`);
-    this.#cancelled.push({ from, nonce });
+    this.#cancelled.push({ from, nonce, rival });
   }
 
-  readonly #cancelled: { readonly from: Hex; readonly nonce: Hex }[] = [];
+  readonly #cancelled: {
+    readonly from: Hex;
+    readonly nonce: Hex;
+    readonly rival: Transaction;
+  }[] = [];
+  /** Units of each payment that any branch has ever contained. */
+  readonly #received = new Map<string, bigint>();
 
   #mine(): void {
     const { random } = world();
@@ -143,12 +163,12 @@ export class Chain {
       nonces: new Map(nonces),
     };
     const mined: Mined[] = [];
-    for (const { from, nonce } of this.#cancelled.splice(0)) {
+    for (const { from, nonce, rival } of this.#cancelled.splice(0)) {
       state.used.add(placeOf(from, nonce));
       const topics = topicsOf('AuthorizationCanceled', { authorizer: from, nonce });
       const hash = toHex(random.bytes(32));
       const call = { hash, from, nonce: 0, to: USDC, data: '0x', maxFeePerGas: 0n } as const;
-      mined.push({ ...call, logs: [{ topics, data: '0x' }] });
+      mined.push({ ...call, logs: [{ topics, data: '0x' }], rival });
     }
     const waiting = [...this.pool.values()].sort((one, other) => one.nonce - other.nonce);
     for (const transaction of waiting) {
@@ -157,7 +177,9 @@ export class Chain {
       if (transaction.nonce !== next || random.once(4)) continue;
       this.pool.delete(transaction.hash);
       state.nonces.set(transaction.from, next + 1);
-      mined.push({ ...transaction, logs: this.#run(transaction.data, state) });
+      const logs = this.#run(transaction.data, state);
+      if (logs !== undefined) this.#received.set(transaction.data, BigInt(logs[1]!.data));
+      mined.push({ ...transaction, logs });
     }
     this.#add(mined, state);
   }

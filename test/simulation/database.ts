@@ -52,6 +52,8 @@ export class SimulatedPostgres {
   readonly #control: Backend;
   readonly sessions = new Set<Session>();
   machines: Machine[] = [];
+  /** One reply to a commit in so many is lost, with its connection; 0 for none. */
+  losesOnce = 0;
   #primary = 0;
   #database = TEMPLATE;
   #runs = 0;
@@ -245,6 +247,7 @@ class Session {
   #reply: Buffer[] = [];
   #ready: Buffer[] = [];
   #status = 'I';
+  #hasCommitted = false;
   #limits: Limits = { statementMs: 0, idleMs: 0 };
   #localLimits: Limits | undefined;
   #timer: Timer | undefined;
@@ -371,6 +374,7 @@ class Session {
     const isOwn = this.#awaited[0]?.isOwn === true;
     if (type === 'A') return void this.#ready.push(withoutNumbers(message));
     if (!isOwn) this.#reply.push(withoutNumbers(message));
+    if (type === 'C' && !isOwn && body.toString('latin1') === 'COMMIT\0') this.#hasCommitted = true;
     if (type !== 'Z') return;
     this.#status = body.toString('latin1');
     this.#awaited.shift();
@@ -386,6 +390,9 @@ class Session {
   /** Sends replies to the client, and starts the time limit of the state in which it is now. */
   deliver(isBlocked: boolean): void {
     const ready = this.#ready.splice(0);
+    const { losesOnce } = this.#database;
+    if (this.#hasCommitted && losesOnce > 0 && world().random.once(losesOnce)) return this.#lose();
+    this.#hasCommitted = false;
     world().on(this.#machine, () => {
       for (const bytes of ready) if (this.#client.writable) this.#client.write(bytes);
       if (this.#backend?.isClosed === true) this.#client.end();
@@ -396,6 +403,13 @@ class Session {
     else if (!this.isBusy && this.#status !== 'I' && idleMs > 0) {
       this.#limit(idleMs, () => this.#expire());
     }
+  }
+
+  /** The connection ends before the reply. */
+  #lose(): void {
+    world().note(`${this.#machine.name} loses a commit reply`);
+    this.#client.resetAndDestroy();
+    this.#leave();
   }
 
   #limit(ms: number, end: () => void): void {

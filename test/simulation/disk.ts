@@ -20,7 +20,7 @@ import {
   truncateSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { DatabaseSync } from 'node:sqlite';
+import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { world } from './world.ts';
 
 const FILE = 'farebox.db';
@@ -41,11 +41,13 @@ export interface DiskFaults {
   /** How long a flush takes. */
   readonly flushMs: () => number;
   readonly fails: () => boolean;
+  /** Whether nothing can be written. */
+  readonly isFull: () => boolean;
 }
 
 const state = {
   flushed: new Map<number, Flushed>(),
-  faults: { flushMs: () => 1, fails: () => false } as DiskFaults,
+  faults: { flushMs: () => 1, fails: () => false, isFull: () => false } as DiskFaults,
 };
 
 export function resetDisk(faults: DiskFaults): void {
@@ -71,7 +73,11 @@ export async function openNow(path: string, flags = 'r'): Promise<object> {
   const file = openSync(path, flags);
   return {
     fd: file,
-    appendFile: async (text: string) => appendFileSync(file, text),
+    appendFile: async (text: string) => {
+      if (!state.faults.isFull()) return appendFileSync(file, text);
+      appendFileSync(file, text.slice(0, world().random.between(0, text.length - 1)));
+      throw Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' });
+    },
     truncate: async (size: number) => ftruncateSync(file, size),
     datasync: () =>
       new Promise<void>((resolve, reject) =>
@@ -79,6 +85,29 @@ export async function openNow(path: string, flags = 'r'): Promise<object> {
       ),
     close: async () => closeSync(file),
   };
+}
+
+const SQLITE_FULL = 13;
+
+const realPrepare = Reflect.get(DatabaseSync.prototype, 'prepare');
+
+/**
+ * Replaces the method `prepare` of SQLite. A commit appends to the log; on a full disk it fails, and
+ * SQLite then rolls the whole transaction back.
+ */
+export function prepareOn(database: DatabaseSync, sql: string): StatementSync {
+  const statement = realPrepare.call(database, sql);
+  if (sql !== 'COMMIT') return statement;
+  const get = statement.get.bind(statement);
+  return Object.assign(statement, {
+    get: () => {
+      if (!state.faults.isFull()) return get();
+      database.exec('ROLLBACK');
+      world().note('the disk is full');
+      const code = { code: 'ERR_SQLITE_ERROR', errcode: SQLITE_FULL };
+      throw Object.assign(new Error('database or disk is full'), code);
+    },
+  });
 }
 
 /** SQLite flushes the log before it copies it. */
@@ -149,6 +178,7 @@ export class SimulatedCheckpoint extends EventEmitter {
         this.emit('exit', 0);
         return;
       }
+      if (state.faults.isFull()) return void this.emit('message', false);
       const mode = step === 'copy' ? 'PASSIVE' : 'TRUNCATE';
       const row = this.#database.prepare(`PRAGMA wal_checkpoint(${mode})`).get();
       markFlushed(`${this.#path}-wal`);

@@ -7,10 +7,11 @@ import crypto from 'node:crypto';
 import fs from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import net from 'node:net';
+import sqlite from 'node:sqlite';
 import timers from 'node:timers';
 import timersPromises from 'node:timers/promises';
 import workerThreads from 'node:worker_threads';
-import { SimulatedCheckpoint, flushLater, openNow } from './disk.ts';
+import { SimulatedCheckpoint, prepareOn, flushLater, openNow } from './disk.ts';
 import { WorldSocket, connectTo, listenOn } from './network.ts';
 import { type Machine, type Timer, world } from './world.ts';
 
@@ -179,7 +180,7 @@ export function replaceEdges(): void {
     },
   });
   const bytes = (size: number): Buffer => world().random.bytes(size);
-  replace(Math, { random: () => world().random.fraction() });
+  replace(Math, { random: () => world().otherRandom.fraction() });
   replace(crypto, {
     randomBytes: (size: number, done?: (error: null, made: Buffer) => void) => {
       const made = bytes(size);
@@ -203,6 +204,11 @@ export function replaceEdges(): void {
   replace(globalThis.crypto, { getRandomValues, randomUUID: uuid });
   replace(fs.promises, { ...immediateFiles(), open: openNow });
   replace(fs, { fdatasync: flushLater });
+  replace(sqlite.DatabaseSync.prototype, {
+    prepare(this: sqlite.DatabaseSync, sql: string) {
+      return prepareOn(this, sql);
+    },
+  });
   replace(workerThreads, { Worker: SimulatedCheckpoint });
   replace(net, { connect: connectTo, createConnection: connectTo, Socket: WorldSocket });
   replace(net.Server.prototype, {

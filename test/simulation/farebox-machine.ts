@@ -8,6 +8,7 @@ import type { Config } from '../../src/config/config.ts';
 import { formatProblem, loadConfig } from '../../src/config/config.ts';
 import type { Clock } from '../../src/core/clock.ts';
 import type { Log, LogFields } from '../../src/core/log.ts';
+import { StoreUnavailable } from '../../src/db/db.ts';
 import type { App } from '../../src/server/server.ts';
 import { startApp } from '../../src/server/server.ts';
 import { seededIds } from '../support/seeded-ids.ts';
@@ -64,8 +65,8 @@ export class FareboxMachine {
     const died = new Promise<undefined>((resolve) => machine.onDeath.add(() => resolve(undefined)));
     const opened = world().on(machine, () => this.#open(config, machine));
     const app = await Promise.race([opened, died]).catch((error: unknown) => {
-      if (!this.#options.isShared) throw error;
-      // The database is unreachable: the operator starts it again later.
+      if (!(error instanceof StoreUnavailable)) throw error;
+      // The database is unreachable or its disk full: the operator starts it again later.
       world().note(`${machine.name} does not start: ${String(error)}`);
       world().kill(machine);
       return world().sleep(START_AGAIN_MS);

@@ -18,6 +18,8 @@ interface Asked {
 
 const FAILURES = ['500', '429', '503', 'reset', 'hang', 'half', 'html', 'cut stream'] as const;
 const PROMPT_TOKENS = 7;
+/** Tokens of one event of a stream. */
+const MAX_BURST = 8;
 
 export class ModelServer {
   readonly machine: Machine;
@@ -99,10 +101,17 @@ async function stream(
     );
   };
   const cutAfter = isCut ? world().random.between(0, tokens) : Infinity;
-  for (let sent = 0; sent < tokens; sent += 1) {
-    if (sent === cutAfter) return void response.socket?.resetAndDestroy();
+  for (let [sent, burst] = [0, 0]; sent < tokens; sent += burst) {
+    burst = world().random.between(1, Math.min(MAX_BURST, tokens - sent));
+    if (sent >= cutAfter) return void response.socket?.resetAndDestroy();
     send({
-      choices: [{ index: 0, delta: { role: 'assistant', content: 'word ' }, finish_reason: null }],
+      choices: [
+        {
+          index: 0,
+          delta: { role: 'assistant', content: 'word '.repeat(burst) },
+          finish_reason: null,
+        },
+      ],
     });
     await world().sleep(world().random.between(0, 30));
   }

@@ -4,6 +4,7 @@
  */
 import type { App } from '../../src/server/server.ts';
 import type { StripeDouble } from '../support/stripe-double.ts';
+import { PAY_TO, type Chain } from './chain.ts';
 import type { CallerAccount, Seen } from './callers.ts';
 import { CAP_USD } from './callers.ts';
 import { DefectFound } from './world.ts';
@@ -26,10 +27,12 @@ export interface Witness {
   readonly accounts: readonly CallerAccount[];
   readonly seen: readonly Seen[];
   /** Credits that were confirmed to the operator, by reference. */
-  readonly credited: ReadonlyMap<string, { readonly accountId: string; readonly cents: number }>;
+  readonly credited: ReadonlyMap<
+    string,
+    { readonly accountId: string; readonly amountNano: bigint }
+  >;
   readonly stripe: StripeDouble | undefined;
-  /** USDC that the chain has transferred to the operator, in units. */
-  readonly receivedUnits: bigint;
+  readonly chain: Chain;
 }
 
 function demand(holds: boolean, what: () => string): void {
@@ -37,7 +40,7 @@ function demand(holds: boolean, what: () => string): void {
 }
 
 /** Holds at every moment. */
-export async function booksAreRight(app: App): Promise<void> {
+export async function booksAreRight(app: App, chain: Chain): Promise<void> {
   const report = await app.stores.ledger.audit();
   demand(report.ok, () => `The audit finds ${text(report.differences)}`);
   const below = await app.stores.store.query(
@@ -45,11 +48,19 @@ export async function booksAreRight(app: App): Promise<void> {
      WHERE id NOT LIKE 'house:%' AND (balance_nano < 0 OR held_nano < 0)`,
   );
   demand(below.length === 0, () => `Below zero: ${text(below)}`);
+  const above = await app.stores.store.query(
+    `SELECT id, usd_spent_nano, usd_held_nano FROM ledger_allowance
+     WHERE usd_spent_nano + usd_held_nano > usd_limit_nano`,
+  );
+  demand(above.length === 0, () => `Above a limit: ${text(above)}`);
+  const topUps = await app.stores.ledger.receivedFrom('house:top-up:base');
+  const most = chain.everReceived * NANO_PER_UNIT;
+  demand(topUps <= most, () => `${topUps} credited to wallets, the chain had at most ${most}`);
 }
 
 /** Holds when nothing runs any more. Processes that share a database hold amounts that they lease. */
 export async function runIsRight(app: App, witness: Witness, hasLeases = false): Promise<void> {
-  await booksAreRight(app);
+  await booksAreRight(app, witness.chain);
   const rows = await app.stores.store.query<UsageRow>(
     'SELECT request_id, account_id, usd_nano, diem_nano, status, metadata FROM ledger_usage',
   );
@@ -79,6 +90,7 @@ function isChargedOnce(seen: Seen, rows: readonly UsageRow[]): void {
   const sum = rows.reduce((total, row) => total + row.usd_nano + row.diem_nano, 0n);
   const name = `${requestId} of ${seen.caller} (${status})`;
   demand(rows.length <= 1, () => `${name} has ${rows.length} receipts`);
+  demand(!seen.isInternal, () => `${name} failed without a reason`);
   if (status !== 200) {
     demand(sum === 0n, () => `${name} failed and costs ${sum}`);
     return;
@@ -125,17 +137,14 @@ function capsHold(rows: readonly UsageRow[], accounts: readonly CallerAccount[])
 }
 
 async function creditsArePosted(app: App, { credited }: Witness): Promise<void> {
-  for (const [reference, { accountId, cents }] of credited) {
+  for (const [reference, { accountId, amountNano }] of credited) {
     const rows = await app.stores.store.query<{ amount_nano: bigint }>(
       `SELECT amount_nano FROM ledger_transfer WHERE credit_account = $1 AND id LIKE $2`,
       [accountId, `credit-${reference}%`],
     );
     const amounts = rows.map((row) => row.amount_nano);
-    const isRight = amounts.length === 1 && amounts[0] === BigInt(cents) * NANO_PER_CENT;
-    demand(
-      isRight,
-      () => `The credit ${reference} of ${cents} cents is posted as ${text(amounts)}`,
-    );
+    const isRight = amounts.length === 1 && amounts[0] === amountNano;
+    demand(isRight, () => `The credit ${reference} of ${amountNano} is posted as ${text(amounts)}`);
   }
 }
 
@@ -166,11 +175,12 @@ async function cardsAreCredited(app: App, stripe: StripeDouble): Promise<void> {
 }
 
 /** Wallets are credited with the transfers that are in the chain. */
-async function walletsAreCredited(app: App, { receivedUnits }: Witness): Promise<void> {
+async function walletsAreCredited(app: App, { chain }: Witness): Promise<void> {
   const { ledger } = app.stores;
   const posted =
     (await ledger.receivedFrom('house:top-up:base')) +
     (await ledger.receivedFrom('house:payout:base'));
+  const receivedUnits = chain.balanceOf(PAY_TO);
   demand(
     posted === receivedUnits * NANO_PER_UNIT,
     () => `${posted} from wallets, the chain has ${receivedUnits} units`,

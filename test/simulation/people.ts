@@ -1,10 +1,14 @@
 /** The operator, and payers with their banks. */
+import { decimalUsd } from '../../src/core/money.ts';
 import type { StripeDouble, StripeEvent } from '../support/stripe-double.ts';
 import type { Caller, CallerAccount } from './callers.ts';
 import { send } from './http-client.ts';
+import type { Plan } from './plan.ts';
 import { type Machine, world } from './world.ts';
 
 const PATIENCE_MS = 60_000;
+/** About a request. */
+const CREDIT_STEP_NANO = 100_000;
 
 /** The part of a run that people use. */
 interface Town {
@@ -12,7 +16,8 @@ interface Town {
   readonly isOver: boolean;
   readonly isCalm: boolean;
   readonly callers: readonly Caller[];
-  readonly credited: Map<string, { accountId: string; cents: number }>;
+  readonly credited: Map<string, { accountId: string; amountNano: bigint }>;
+  readonly plan: Plan;
   readonly events: StripeEvent[];
   readonly stripe: StripeDouble;
   readonly stripeMachine: Machine;
@@ -28,21 +33,21 @@ interface Town {
 export async function operate(town: Town): Promise<void> {
   const { random } = world();
   for (let count = 0; !town.isOver; count += 1) {
-    await world().sleep(random.between(1_000, 15_000));
-    const { accountId } = random.pick(town.callers).account;
-    const cents = random.between(1, 500);
+    await world().sleep(random.between(1, 2 * town.plan.creditEveryMs));
+    const { accountId, kind } = random.pick(town.callers).account;
+    const amountNano = BigInt(random.between(1, kind === 'poor' ? 10 : 50_000) * CREDIT_STEP_NANO);
     const reference = `move-${count}-of-this-run`;
     while (!town.isCalm) {
       const reply = await send({
         method: 'POST',
         url: `${town.url()}/admin/accounts/${accountId}/credit`,
         headers: { authorization: `Bearer ${town.owner}`, 'content-type': 'application/json' },
-        body: JSON.stringify({ amountUsd: (cents / 100).toFixed(2), reference }),
+        body: JSON.stringify({ amountUsd: decimalUsd(amountNano), reference }),
         patienceMs: random.once(3) ? random.between(1, 50) : PATIENCE_MS,
       });
       world().note(`operator saw ${reply?.status ?? 'no response'} for ${reference}`);
       if (reply?.status === 200) {
-        town.credited.set(reference, { accountId, cents });
+        town.credited.set(reference, { accountId, amountNano });
         town.confirm();
         break;
       }
@@ -57,7 +62,7 @@ export async function payByCard(town: Town): Promise<void> {
   const stripe = town.stripe;
   const payers = town.callers.filter(({ account }) => account.kind === 'payer');
   while (!town.isCalm) {
-    await world().sleep(random.between(1_000, 20_000));
+    await world().sleep(random.between(1, 2 * town.plan.checkoutEveryMs));
     const payer = payers.length === 0 ? undefined : random.pick(payers);
     if (!town.isOver && payer !== undefined) await checkout(town, payer.account);
     await deliverSome(town);

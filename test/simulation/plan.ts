@@ -1,6 +1,9 @@
 /**
  * The plan of a run, as data: the callers, and the faults with their times. A plan is made from a seed; a
  * shorter one that shows the same defect is easier to read (`shrink.ts`).
+ *
+ * Most seeds leave out half of the kinds of faults and callers, so that the others are frequent and meet
+ * in ways that a mixture of everything would not show (swarm testing).
  */
 import { randomOf } from './random.ts';
 
@@ -15,6 +18,8 @@ const WEIGHTS = {
   /** The wall clock of the server is set forward or back. */
   clock: 1,
   'slow disk': 2,
+  /** Writes fail until there is space again. */
+  'full disk': 2,
   /** A flush fails; the operator restarts the machine. */
   'failed flush': 1,
   'slow network': 2,
@@ -34,12 +39,14 @@ const WEIGHTS = {
   /** The primary of the database loses power, and the standby takes over. */
   failover: 2,
   'database pause': 1,
+  /** Replies to commits are lost. */
+  'lost commits': 3,
 } as const;
 
 export type FaultKind = keyof typeof WEIGHTS;
 
 /** Faults of a database that is on machines of its own, and of one that is a file. */
-const ONLY_SHARED: ReadonlySet<FaultKind> = new Set(['failover', 'database pause']);
+const ONLY_SHARED: ReadonlySet<FaultKind> = new Set(['failover', 'database pause', 'lost commits']);
 const ONLY_FILE: ReadonlySet<FaultKind> = new Set(['slow disk', 'failed flush']);
 
 export interface Fault {
@@ -50,7 +57,18 @@ export interface Fault {
   readonly strength: number;
 }
 
-const CALLER_KINDS = ['steady', 'keyed', 'leaver', 'poor', 'capped', 'payer'] as const;
+const CALLER_KINDS = [
+  'steady',
+  'keyed',
+  'leaver',
+  /** Has credit for a few requests. */
+  'poor',
+  /** Has a key with a limit. */
+  'capped',
+  /** Has a key with a limit per day, and a budget that counts half of its requests. */
+  'budgeted',
+  'payer',
+] as const;
 
 export type CallerKind = (typeof CALLER_KINDS)[number];
 
@@ -68,31 +86,50 @@ export interface Plan {
   readonly processes: number;
   readonly faults: readonly Fault[];
   readonly callers: readonly CallerPlan[];
+  /** Mean times between two credits of the operator, and between two checkouts. */
+  readonly creditEveryMs: number;
+  readonly checkoutEveryMs: number;
+  readonly wallets: number;
 }
 
-const MEAN_BETWEEN_FAULTS_MS = 20_000;
-const CALLERS = 8;
-const MINUTE_MS = 60_000;
-
+const BETWEEN_FAULTS_MS = [5_000, 10_000, 20_000, 40_000];
+/** A fault ends soon, outlasts the leases of a server, or outlasts most time limits. */
+const LASTS_MS = [5_000, 5_000, 5_000, 20_000, 120_000];
+const CALLERS = [2, 4, 8];
+const MAX_WALLETS = 2;
 export function planOf(seed: string, durationMs: number, processes = 1): Plan {
   const random = randomOf(`plan ${seed}`);
   const absent = processes === 1 ? ONLY_SHARED : ONLY_FILE;
-  const kinds = (Object.keys(WEIGHTS) as FaultKind[])
+  const isSwarm = !random.once(4);
+  const some = (): boolean => !isSwarm || random.once(2);
+  const faultKinds = (Object.keys(WEIGHTS) as FaultKind[])
     .filter((kind) => !absent.has(kind))
+    .filter(some)
     .flatMap((kind) => Array.from({ length: WEIGHTS[kind] }, () => kind));
+  const betweenMs = random.pick(BETWEEN_FAULTS_MS);
   const faults: Fault[] = [];
   for (
-    let atMs = random.between(1, 2 * MEAN_BETWEEN_FAULTS_MS);
-    atMs < durationMs;
-    atMs += random.between(1, 2 * MEAN_BETWEEN_FAULTS_MS)
+    let atMs = random.between(1, 2 * betweenMs);
+    atMs < durationMs && faultKinds.length > 0;
+    atMs += random.between(1, 2 * betweenMs)
   ) {
-    const isLong = random.once(5);
-    const forMs = isLong ? random.between(1_000, 2 * MINUTE_MS) : random.between(1, 5_000);
-    faults.push({ kind: random.pick(kinds), atMs, forMs, strength: random.fraction() });
+    const forMs = random.between(1, random.pick(LASTS_MS));
+    faults.push({ kind: random.pick(faultKinds), atMs, forMs, strength: random.fraction() });
   }
-  const callers = Array.from({ length: CALLERS }, (_, at): CallerPlan => {
-    const kind = at < CALLER_KINDS.length ? CALLER_KINDS[at]! : random.pick(CALLER_KINDS);
+  const callerKinds = CALLER_KINDS.filter(some);
+  const callers = Array.from({ length: random.pick(CALLERS) }, (_, at): CallerPlan => {
+    const kind =
+      callerKinds[at] ?? random.pick(callerKinds.length > 0 ? callerKinds : CALLER_KINDS);
     return { name: `${kind} ${at + 1}`, kind, pauseMs: random.between(50, 3_000) };
   });
-  return { seed, durationMs, processes, faults, callers };
+  return {
+    seed,
+    durationMs,
+    processes,
+    faults,
+    callers,
+    creditEveryMs: random.pick([1_000, 8_000, 60_000]),
+    checkoutEveryMs: random.pick([1_000, 10_000]),
+    wallets: some() ? MAX_WALLETS : 0,
+  };
 }

@@ -29,14 +29,14 @@ async function simulate(code: number, ...options: readonly string[]): Promise<st
 test('the books are right after crashes, pauses and lost messages, and a seed has one history', async () => {
   const [one, other] = await Promise.all([
     simulate(0, '--seed', '20', '--seeds', '2', '--minutes', '0.3'),
-    simulate(0, '--seed', '20', '--minutes', '0.3'),
+    simulate(0, '--seed', '21', '--minutes', '0.3'),
   ]);
   const hashes = [...`${one}${other}`.matchAll(/^seed (\d+): ([0-9a-f]{16}), (\d+) of/gm)];
   assert.deepEqual(
     hashes.map(([, seed]) => seed),
-    ['20', '21', '20'],
+    ['20', '21', '21'],
   );
-  assert.equal(hashes[0]?.[2], hashes[2]?.[2]);
+  assert.equal(hashes[1]?.[2], hashes[2]?.[2]);
   assert.notEqual(hashes[0]?.[2], hashes[1]?.[2]);
   for (const [, , , served] of hashes) assert.ok(Number(served) > 30);
 });
@@ -45,7 +45,7 @@ test('several servers on one PostgreSQL have right books after crashes, failover
   const options = ['--seed', '5', '--minutes', '0.2', '--processes', '2'];
   const [one, other] = await Promise.all([simulate(0, ...options), simulate(0, ...options)]);
   const [, hash, served] = /^seed 5: ([0-9a-f]{16}), (\d+) of/m.exec(one) ?? [];
-  assert.ok(Number(served) > 30, one);
+  assert.ok(Number(served) > 20, one);
   assert.ok(other.startsWith(`seed 5: ${hash},`), `${one}${other}`);
 });
 
@@ -72,5 +72,5 @@ test('a plan is shortened to the faults and callers that a defect needs', async 
 
 test('each bug can still be planted', () => {
   for (const bug of PLANTED) planted(bug);
-  assert.equal(PLANTED.length, 20);
+  assert.equal(PLANTED.length, 27);
 });

@@ -9,6 +9,8 @@ import type { Fault } from './plan.ts';
 import { world } from './world.ts';
 
 const HOUR_MS = 3_600_000;
+/** An idempotency key is kept for a day by the clock of a single server. */
+const SKEW_HOURS = { one: [0.5, 8], several: [0.5, 8, 48] };
 const MAX_DOWN_MS = 10_000;
 /** Blocks of a reorganisation. */
 const MAX_DROPPED = 9;
@@ -20,6 +22,7 @@ export interface Weather {
   parted: { readonly from: string; readonly untilMs: number } | undefined;
   flushMs: number;
   failsFlush: boolean;
+  isFull: boolean;
 }
 
 export const FAIR: Readonly<Weather> = {
@@ -28,6 +31,7 @@ export const FAIR: Readonly<Weather> = {
   parted: undefined,
   flushMs: 1,
   failsFlush: false,
+  isFull: false,
 };
 
 /** The parts of a town that can fail. */
@@ -48,6 +52,24 @@ export async function keepRunning(farebox: FareboxMachine): Promise<void> {
   while (!farebox.isRunning) await farebox.start();
 }
 
+/** Members that faults have changed: their values before, and the number of faults in force. */
+const changed = new WeakMap<object, Map<string, { readonly before: unknown; count: number }>>();
+
+/** Returns what restores the member of `target` with the end of the last fault. */
+function begin(target: object, name: string): () => void {
+  const members = changed.get(target) ?? new Map<string, { before: unknown; count: number }>();
+  changed.set(target, members);
+  const member = members.get(name) ?? { before: Reflect.get(target, name) as unknown, count: 0 };
+  members.set(name, member);
+  member.count += 1;
+  return () => {
+    member.count -= 1;
+    if (member.count > 0) return;
+    Reflect.set(target, name, member.before);
+    members.delete(name);
+  };
+}
+
 /** Lets a fault begin and end. */
 export async function strike(
   { weather, fareboxes, models, stripe, chain, nodes, database, confirmation }: Struck,
@@ -60,12 +82,10 @@ export async function strike(
   // One lying node at a time: two of the three must agree.
   const node = kind === 'lying node' ? nodes[0]! : one(nodes);
   const during = async <T extends object>(target: T, change: Partial<T>): Promise<void> => {
-    const before = Object.fromEntries(
-      Object.keys(change).map((name) => [name, Reflect.get(target, name)]),
-    );
+    const ends = Object.keys(change).map((name) => begin(target, name));
     Object.assign(target, change);
     await world().sleep(forMs);
-    Object.assign(target, before);
+    for (const end of ends) end();
   };
   // A request fails only if each model server fails.
   const failing = async (some: readonly ModelServer[]): Promise<void> => {
@@ -85,9 +105,11 @@ export async function strike(
     case 'pause':
       if (machine !== undefined) machine.pausedUntilMs = world().nowMs + forMs;
       return;
-    case 'clock':
-      if (machine !== undefined) machine.skewMs = Math.round((strength - 0.5) * HOUR_MS);
+    case 'clock': {
+      const hours = world().random.pick(SKEW_HOURS[database === undefined ? 'one' : 'several']);
+      if (machine !== undefined) machine.skewMs = Math.round((2 * strength - 1) * hours * HOUR_MS);
       return;
+    }
     case 'reorganisation':
       return chain.reorganise(Math.ceil(1 + strength * MAX_DROPPED));
     case 'lagging node':
@@ -103,6 +125,10 @@ export async function strike(
       for (const each of database?.machines ?? []) each.pausedUntilMs = until;
       return;
     }
+    case 'lost commits':
+      return database && during(database, { losesOnce: Math.ceil(1 + strength * 20) });
+    case 'full disk':
+      return during(weather, { isFull: true });
     case 'slow disk':
       return during(weather, { flushMs: Math.ceil(strength * 2_000) });
     case 'failed flush':

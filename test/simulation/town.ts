@@ -5,8 +5,8 @@ import type { Config } from '../../src/config/config.ts';
 import { usdToNano } from '../../src/core/money.ts';
 import { StoreUnavailable } from '../../src/db/db.ts';
 import { StripeDouble, type StripeEvent } from '../support/stripe-double.ts';
-import { CAP_USD, CREDIT_USD, Caller, type CallerAccount, MODEL } from './callers.ts';
-import { Chain } from './chain.ts';
+import { BUDGET, CAP_USD, CREDIT_USD, Caller, type CallerAccount, MODEL } from './callers.ts';
+import { Chain, PAY_TO } from './chain.ts';
 import { ChainNode } from './chain-node.ts';
 import type { SimulatedPostgres } from './database.ts';
 import { resetDisk } from './disk.ts';
@@ -17,7 +17,7 @@ import { type Witness, booksAreRight, runIsRight } from './oracles.ts';
 import { operate, payByCard } from './people.ts';
 import type { FaultKind, Plan } from './plan.ts';
 import { FAIR, type Struck, type Weather, keepRunning, strike } from './strikes.ts';
-import { PAY_TO, payByWallet } from './wallets.ts';
+import { payByWallet } from './wallets.ts';
 import { type Machine, world } from './world.ts';
 
 const FAREBOX_PORT = 3_000;
@@ -25,7 +25,6 @@ const MODEL_PORTS = [9_001, 9_002];
 /** Time after the last fault in which everything must end, and in which a late effect would show. */
 const MAX_CALM_MS = 11 * 60_000;
 const MIN_CALM_MS = 60_000;
-const WALLETS = 2;
 const NEW_CHECKOUT = 'POST /v1/checkout/sessions';
 const NODE_PORTS = [8_545, 8_546, 8_547];
 /** Pays the gas of settlements. */
@@ -73,7 +72,7 @@ export interface RunResult {
 }
 
 export class Town {
-  readonly #plan: Plan;
+  readonly plan: Plan;
   readonly #chain: Chain;
   readonly #nodes: readonly ChainNode[];
   readonly #database: SimulatedPostgres | undefined;
@@ -82,7 +81,7 @@ export class Town {
   readonly #models: ModelServer[] = [];
   readonly #fareboxes: FareboxMachine[] = [];
   readonly callers: Caller[] = [];
-  readonly credited = new Map<string, { accountId: string; cents: number }>();
+  readonly credited = new Map<string, { accountId: string; amountNano: bigint }>();
   readonly events: StripeEvent[] = [];
   stripe!: StripeDouble;
   stripeMachine!: Machine;
@@ -93,7 +92,7 @@ export class Town {
 
   /** More than one process needs a database. */
   constructor(plan: Plan, database?: SimulatedPostgres) {
-    this.#plan = plan;
+    this.plan = plan;
     this.#chain = new Chain();
     this.#nodes = NODE_PORTS.map((port) => new ChainNode(this.#chain, port));
     this.#database = plan.processes > 1 ? database : undefined;
@@ -148,6 +147,7 @@ export class Town {
     resetDisk({
       flushMs: () => random.between(1, weather.flushMs),
       fails: () => weather.failsFlush,
+      isFull: () => weather.isFull,
     });
   }
 
@@ -170,7 +170,7 @@ export class Town {
     this.#chain.start();
     for (const node of this.#nodes) node.start();
     const isShared = this.#database !== undefined;
-    for (let at = 0; at < this.#plan.processes; at += 1) {
+    for (let at = 0; at < this.plan.processes; at += 1) {
       const farebox = new FareboxMachine({
         name: isShared ? `farebox ${'abcdefgh'[at]!}` : 'farebox',
         folder: this.#folder,
@@ -228,7 +228,7 @@ export class Town {
       seen: this.callers.flatMap(({ seen }) => seen),
       credited: this.credited,
       stripe: this.stripe,
-      receivedUnits: this.#chain.balanceOf(PAY_TO),
+      chain: this.#chain,
     };
   }
 
@@ -239,15 +239,18 @@ export class Town {
       const limits = { starterCreditUsd: '100' };
       const config = { limits, listen: { host: '127.0.0.1' } } as unknown as Config; // its only members
       this.owner = (await welcomeOwner(app.stores, config))?.secret ?? '';
-      for (const plan of this.#plan.callers) {
+      for (const plan of this.plan.callers) {
         const { id: accountId } = await identity.createAccount(plan.name, 'paid');
-        const usdLimitNano = plan.kind === 'capped' ? usdToNano(CAP_USD) : undefined;
+        const { kind } = plan;
+        const isLimited = kind === 'capped' || kind === 'budgeted';
+        const usdLimitNano = isLimited ? usdToNano(CAP_USD) : undefined;
+        const limitPeriod = kind === 'capped' ? 'LIFETIME' : 'EPOCH';
         const { key, secret } = await identity.createKey({
           accountId,
           kind: 'INFERENCE',
           description: plan.name,
           expiresMs: undefined,
-          limitPeriod: 'EPOCH',
+          limitPeriod,
           usdLimitNano,
           diemLimitNano: undefined,
           modelPrivacy: 'ALL',
@@ -257,20 +260,15 @@ export class Town {
         await store.transaction(async (tx) => {
           await ledger.creditIn(tx, {
             accountId,
-            amountNano: usdToNano(CREDIT_USD[plan.kind]),
+            amountNano: usdToNano(CREDIT_USD[kind]),
             from: 'house:operator-credit',
             kind: 'CREDIT',
             id: `first-${accountId}`,
           });
           if (usdLimitNano === undefined) return;
-          const period = 'EPOCH' as const;
-          await ledger.setCap(tx, {
-            id: key.id,
-            accountId,
-            period,
-            usdLimitNano,
-            diemLimitNano: undefined,
-          });
+          const cap = { accountId, period: limitPeriod, usdLimitNano } as const;
+          await ledger.setCap(tx, { ...cap, id: key.id, diemLimitNano: undefined });
+          if (kind === 'budgeted') await identity.createBudget({ ...cap, ...BUDGET }, tx);
         });
         const account: CallerAccount = { ...plan, accountId, secret };
         this.callers.push(
@@ -288,7 +286,7 @@ export class Town {
   async #strikes(): Promise<void> {
     const startedMs = world().nowMs;
     const lasting: Promise<void>[] = [];
-    for (const fault of this.#plan.faults) {
+    for (const fault of this.plan.faults) {
       await world().sleep(Math.max(0, startedMs + fault.atMs - world().nowMs));
       world().note(`fault: ${fault.kind} for ${fault.forMs} ms`);
       const struck = strike(this.#parts, fault);
@@ -296,13 +294,13 @@ export class Town {
       if (ENDS_MACHINE.has(fault.kind)) await struck;
       else lasting.push(struck);
     }
-    await world().sleep(Math.max(0, startedMs + this.#plan.durationMs - world().nowMs));
+    await world().sleep(Math.max(0, startedMs + this.plan.durationMs - world().nowMs));
     await Promise.all(lasting);
     Object.assign(this.#weather, FAIR);
   }
 
   #wallets(): Promise<void>[] {
-    return Array.from({ length: WALLETS }, (_, at) =>
+    return Array.from({ length: this.plan.wallets }, (_, at) =>
       world().on(world().machine(`wallet ${at + 1}`), () =>
         payByWallet(
           this.#chain,
@@ -339,7 +337,8 @@ export class Town {
       if (app === undefined || machine === undefined) continue;
       if (machine.pausedUntilMs > world().nowMs) continue;
       const died = new Promise<void>((resolve) => machine.onDeath.add(resolve));
-      await Promise.race([world().on(machine, () => whileReachable(booksAreRight(app))), died]);
+      const look = () => whileReachable(booksAreRight(app, this.#chain));
+      await Promise.race([world().on(machine, look), died]);
     }
   }
 

@@ -1,12 +1,11 @@
 /** Owners of wallets, who pay with USDC. */
-import { type Hex, toHex } from 'viem';
+import { toHex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { transferTypedData } from '../../src/payments/evm/chain.ts';
-import { type Chain, NETWORK, USDC } from './chain.ts';
+import { type Chain, NETWORK, PAY_TO, USDC } from './chain.ts';
 import { send } from './http-client.ts';
 import { world } from './world.ts';
 
-export const PAY_TO: Hex = '0x1111111111111111111111111111111111111111';
 const UNITS_PER_USD = 1_000_000;
 const VALID_SECONDS = 300;
 const PATIENCE_MS = 60_000;

@@ -14,8 +14,9 @@ import { type Random, randomOf } from './random.ts';
 /** Captured before the edges replace it. */
 const realImmediate = setImmediate;
 
-/** 2026-01-01, so that days and months begin in a run. */
-const STARTED_MS = Date.UTC(2026, 0, 1);
+/** A day, a month and a year begin at this time, which most runs contain. */
+const NEW_YEAR_MS = Date.UTC(2026, 0, 1);
+const MAX_BEFORE_MS = 5 * 60_000;
 /** Immediates of one instant; more mean that it never ends. */
 const MAX_IMMEDIATES = 200_000;
 const KEPT_LINES = 10_000;
@@ -53,8 +54,11 @@ export class DefectFound extends Error {}
 
 export class World {
   readonly random: Random;
+  /** For `Math.random`: libraries draw numbers that no run should depend on. */
+  readonly otherRandom: Random;
   readonly seed: string;
-  nowMs = STARTED_MS;
+  nowMs: number;
+  readonly #startedMs: number;
   /** Owner of what belongs to no machine. */
   readonly outside: Machine = machineNamed('world');
   readonly #events: WorldEvent[] = [];
@@ -72,6 +76,9 @@ export class World {
   constructor(seed: string) {
     this.seed = seed;
     this.random = randomOf(seed);
+    this.otherRandom = randomOf(`other ${seed}`);
+    this.#startedMs = NEW_YEAR_MS - this.random.between(0, MAX_BEFORE_MS);
+    this.nowMs = this.#startedMs;
   }
 
   machine(name: string): Machine {
@@ -112,7 +119,7 @@ export class World {
 
   /** Adds a line to the trace, whose hash two runs of a seed have in common. */
   note(text: string): void {
-    const line = `${((this.nowMs - STARTED_MS) / 1_000).toFixed(3)} ${text}`;
+    const line = `${((this.nowMs - this.#startedMs) / 1_000).toFixed(3)} ${text}`;
     this.#trace.update(line).update('\n');
     this.onLine?.(line);
     this.#lines.push(line);
