@@ -3,12 +3,14 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import { deflateSync } from 'node:zlib';
 import { sharp } from '../../test/support/sharp.ts';
 import { request } from 'undici';
 import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
+import { CALLER_HEADER } from '../../src/engines/contract.ts';
 import type { EngineProcess } from '../../src/engines/embedded/supervisor.ts';
 import type { FetchModel } from '../../src/engines/embedded/model-files.ts';
 import { cutoutEngine } from '../../src/engines/embedded/programs.ts';
@@ -104,6 +106,23 @@ describe('the bundled person model', () => {
     assert.ok(inBoth / inEither > 0.99, `intersection over union ${inBoth / inEither}`);
     assert.ok(error / truth.length < 0.004, `mean difference ${error / truth.length}`);
     assert.ok(soft > 1000 && soft < 0.05 * truth.length, `${soft} soft pixels`);
+  });
+
+  test('a small image is finished before the large one of another caller', async () => {
+    const large = await sharp(portrait).resize(4_000, 3_000).jpeg().toBuffer();
+    const { url, apiKey } = await engine.address();
+    const order: string[] = [];
+    const cut = async (caller: string, body: Buffer): Promise<void> => {
+      const headers = { authorization: `Bearer ${apiKey}`, [CALLER_HEADER]: caller };
+      const answer = await request(`${url}/api/remove`, { method: 'POST', headers, body });
+      const png = Buffer.from(await answer.body.arrayBuffer());
+      order.push(caller);
+      assert.deepEqual([answer.statusCode, png.subarray(1, 4).toString()], [200, 'PNG']);
+    };
+    const first = cut('large', large);
+    await delay(50);
+    await Promise.all([first, cut('small', portrait)]);
+    assert.deepEqual(order, ['small', 'large']);
   });
 
   test('a multipart body works as with rembg', async () => {

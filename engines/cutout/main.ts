@@ -4,18 +4,24 @@
  * size with an alpha channel.
  *
  * The bundled person model serves requests until the parent sends the path of a general model; the
- * engine then switches without downtime. Images are processed one at a time, because each may need
- * half a gigabyte of memory.
+ * engine then switches without downtime. At most two images are in memory, because each may need
+ * half a gigabyte; their callers take turns in steps of less than a second.
  */
 import { z } from 'zod';
+import { nextTurn } from '../../src/core/event-loop.ts';
+import { JobQueue, type Turn } from '../../src/core/job-queue.ts';
 import { engineQueue } from '../server/engine-queue.ts';
 import { reasonOf } from '../../src/core/log.ts';
 import { packagePath } from '../../src/core/package-root.ts';
 import { type EngineRequest, nativePackage, sendBytes, serveEngine } from '../server/server.ts';
 import { isMultipart, missingFile, readBody, readUpload } from '../server/request-body.ts';
 import { applyMatte } from './matte.ts';
+import { encodePng } from './png.ts';
 import { MAX_IMAGE_BYTES, PhotoEditor, type Sharp } from './photo.ts';
 import { type LoadedModel, type Onnx, Segmenter } from './segmenter.ts';
+
+/** Images in memory. A caller has one of them, so that a second caller does not wait for it. */
+const IMAGES = 2;
 
 const PERSON_MODEL = 'assets/person-segmentation.onnx';
 
@@ -42,20 +48,41 @@ serveEngine(async (given, report) => {
   let segmenter = await load(
     general ?? { path: packagePath(PERSON_MODEL), name: 'person', recipe: 'person' },
   );
-  const queue = engineQueue({ running: 1, waiting: 16, retryAfterSeconds: 5 });
+  const images = engineQueue({
+    running: IMAGES,
+    runningOfCaller: 1,
+    waiting: 16,
+    retryAfterSeconds: 5,
+  });
+  // One place for each image, and one for the switch to another model.
+  const steps = new JobQueue({ running: 1, waiting: IMAGES + 1 });
 
-  async function remove(bytes: Buffer): Promise<{ png: Buffer; model: string }> {
-    const image = await editor.decode(bytes);
-    const guide = await editor.guideCopy(image);
-    const copy = await editor.squareCopy(image, segmenter.side);
-    applyMatte(image, guide, await segmenter.segment(copy));
-    return { png: await editor.encodePng(image), model: segmenter.name };
+  async function remove(
+    bytes: Buffer,
+    { caller, signal }: EngineRequest,
+  ): Promise<{ png: Buffer; model: string }> {
+    const step = steps.turnsOf(caller, signal);
+    // Requests that arrived during a step join the queue before it selects the next caller.
+    const turn: Turn = (work) =>
+      step(async () => {
+        const result = await work();
+        await nextTurn();
+        return result;
+      });
+    const image = await turn(() => editor.decode(bytes));
+    const guide = await turn(() => editor.guideCopy(image));
+    const { mask, model } = await turn(async () => {
+      const copy = await editor.squareCopy(image, segmenter.side);
+      return { mask: await segmenter.segment(copy), model: segmenter.name };
+    });
+    await applyMatte(image, guide, mask, turn);
+    return { png: await encodePng(image, turn), model };
   }
 
   async function switchTo(model: z.infer<typeof GeneralModel>): Promise<void> {
     const next = await load(model);
-    // Runs as a queued job, so that no image is being processed while the old model is released.
-    await queue.run(async () => {
+    // Runs as a step, so that the old model is not in use while it is released.
+    await steps.run(async () => {
       const old = segmenter;
       segmenter = next;
       await old.close();
@@ -68,7 +95,8 @@ serveEngine(async (given, report) => {
         const bytes = await readImage(request);
         // The parent fetches the general model after the first use.
         report({ type: 'used' });
-        const { png, model } = await queue.run(() => remove(bytes), request.signal, request.caller);
+        const { signal, caller } = request;
+        const { png, model } = await images.run(() => remove(bytes, request), signal, caller);
         response.setHeader('x-model', model);
         sendBytes(response, 200, 'image/png', png);
       },

@@ -3,6 +3,7 @@
  * 2013). As in the fast variant of 2015, the coefficients are computed on a small copy and applied
  * at full size. Edges of the alpha channel follow edges of the image.
  */
+import type { Turn } from '../../src/core/job-queue.ts';
 
 /** `width * height` values in row order. */
 export interface Plane {
@@ -15,6 +16,18 @@ export interface Rgba {
   readonly width: number;
   readonly height: number;
   readonly data: Buffer;
+}
+
+/** Pixels per turn: about 0.2 seconds to encode. */
+const BAND_PIXELS = 2_000_000;
+
+/** Consecutive rows, `from` (inclusive) to `to` (exclusive), with at most `BAND_PIXELS` pixels. */
+export function bandsOf({ width, height }: Rgba): { from: number; to: number }[] {
+  const rows = Math.max(1, Math.floor(BAND_PIXELS / width));
+  return Array.from({ length: Math.ceil(height / rows) }, (_, index) => ({
+    from: index * rows,
+    to: Math.min((index + 1) * rows, height),
+  }));
 }
 
 /** Longer side, in pixels, of the copy on which the coefficients are computed. */
@@ -169,16 +182,26 @@ function coefficients(guide: Rgba, mask: Plane): readonly [Plane, Plane, Plane, 
 }
 
 /**
- * Multiplies the alpha of `image` in place by the mask, refined along the edges of the image.
- * `guide` is a copy of the image whose longer side is about `GUIDE_SIDE`.
+ * Multiplies the alpha of `image` in place by the mask, refined along the edges of the image, in
+ * turns. `guide` is a copy of the image whose longer side is about `GUIDE_SIDE`.
  */
-export function applyMatte(image: Rgba, guide: Rgba, mask: Plane): void {
-  const planes = coefficients(guide, resizePlane(mask, guide.width, guide.height));
+export async function applyMatte(image: Rgba, guide: Rgba, mask: Plane, turn: Turn): Promise<void> {
+  const planes = await turn(async () =>
+    coefficients(guide, resizePlane(mask, guide.width, guide.height)),
+  );
+  for (const band of bandsOf(image)) await turn(async () => applyToRows(image, planes, band));
+}
+
+function applyToRows(
+  { data, width, height }: Rgba,
+  planes: readonly [Plane, Plane, Plane, Plane],
+  { from, to }: { readonly from: number; readonly to: number },
+): void {
+  const guide = planes[0];
   const line = (): Float32Array => new Float32Array(guide.width);
   const [lineR, lineG, lineB, lineP] = [line(), line(), line(), line()];
-  const { data, width, height } = image;
   const { left, share } = columns(guide.width, width);
-  for (let y = 0; y < height; y += 1) {
+  for (let y = from; y < to; y += 1) {
     const sourceY = ((y + 0.5) * guide.height) / height - 0.5;
     blendRows(planes[0], sourceY, lineR);
     blendRows(planes[1], sourceY, lineG);

@@ -1,6 +1,6 @@
 /**
  * Decodes an untrusted image into 8-bit RGBA as it is displayed: orientation applied, colours in
- * sRGB, first frame of an animation. Encodes the result as PNG.
+ * sRGB, first frame of an animation.
  *
  * The size is checked on the header, before any pixel is decoded.
  */
@@ -18,8 +18,6 @@ const MAX_PIXELS = 33_177_600;
 export const MAX_IMAGE_BYTES = 25 * 1000 * 1000 - 1;
 
 const DECODE_TIMEOUT_SECONDS = 20;
-/** Level 6 takes three times as long for a few percent smaller files. */
-const PNG_COMPRESSION = 4;
 
 /** Loaders allowed for untrusted bytes; all others are disabled. */
 const LOADERS = [
@@ -81,10 +79,6 @@ export class PhotoEditor {
       .raw()
       .toBuffer({ resolveWithObject: true });
     return { width: info.width, height: info.height, data };
-  }
-
-  async encodePng(image: Rgba): Promise<Buffer> {
-    return await this.#from(image).png({ compressionLevel: PNG_COMPRESSION }).toBuffer();
   }
 
   #from({ data, width, height }: Rgba): ReturnType<Sharp> {
