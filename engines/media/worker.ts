@@ -1,6 +1,7 @@
 /**
  * Entry file of the media process: takes one task and the folder of the media package as arguments,
- * prints lines of JSON (`progress`, then `result` or `error`) and exits. The process contains only
+ * prints lines of JSON (`progress`, then `result` or `error`) and exits. `encode` has raw sound as
+ * input and output instead. The process contains only
  * untrusted data and native decoders: no network, no secrets, and no environment except the folder
  * of compiled modules.
  *
@@ -15,12 +16,16 @@ import type { MediaInput } from '../../src/engines/media/container.ts';
 import type { MediaFacts } from '../../src/engines/media/media-facts.ts';
 import {
   BLACK_LUMA,
+  type EncodeTask,
   LUMA_FILTER,
   type ReadTask,
   MAX_FRAME_PIXELS,
   type Measured,
   type MediaTask,
+  SPEECH_BIT_RATE,
   SPEECH_BYTES_PER_SECOND,
+  SPEECH_ENCODERS,
+  SPOKEN_RATE,
   SILENCE_PEAK,
   SPEECH_RATE,
   type VideoSource,
@@ -386,7 +391,33 @@ async function writeVideo(av: Av, source: VideoSource, task: WriteTask): Promise
   await muxer.close();
 }
 
-async function run(av: Av, task: MediaTask): Promise<MediaFacts | null> {
+/** Writes each packet to standard output as soon as it is encoded. */
+async function encode(av: Av, { format, rate }: EncodeTask): Promise<void> {
+  const { encoder: name, samples, muxer: container, options } = SPEECH_ENCODERS[format];
+  const input = await av.Demuxer.open(process.stdin, {
+    format: 's16le',
+    bufferSize: 4_096,
+    options: { sample_rate: rate, ch_layout: 'mono', probesize: 32, analyzeduration: 0 },
+  });
+  const decoder = await av.Decoder.create(audioOf(input), { threadCount: 1 });
+  const shape = `aresample=${SPOKEN_RATE},aformat=sample_fmts=${samples}:sample_rates=${SPOKEN_RATE}:channel_layouts=mono`;
+  const filter = av.FilterAPI.create(shape, { threads: 1 });
+  // A plain name: the library has types for known names only.
+  const codec = name as Parameters<typeof av.Encoder.create>[0];
+  const encoder = await av.Encoder.create(codec, { decoder, filter, bitrate: SPEECH_BIT_RATE });
+  const write = (bytes: Buffer): number => {
+    for (let at = 0; at < bytes.length;) at += writeSync(1, bytes, at);
+    return bytes.length;
+  };
+  const muxer = await av.Muxer.open(
+    { write },
+    { format: container, options: { flush_packets: 1, ...options } },
+  );
+  await av.pipeline(input, decoder, filter, encoder, muxer).completion;
+  await muxer.close();
+}
+
+async function run(av: Av, task: Exclude<MediaTask, EncodeTask>): Promise<MediaFacts | null> {
   if (task.kind !== 'write') return await READERS[task.kind](av, task);
   if (task.video !== null) await writeVideo(av, task.video, task);
   else if (task.audio !== null) await writeSamples(av, task.audio, task);
@@ -400,6 +431,7 @@ async function main(): Promise<void> {
   // Written by the parent process, which has the same version.
   const task = JSON.parse(given) as MediaTask;
   const av = await loadAv(folder);
+  if (task.kind === 'encode') return await encode(av, task);
   print({ type: 'result', result: await run(av, task) });
 }
 

@@ -1,7 +1,8 @@
 /**
- * Entry file of the transcription engine. It implements `POST /v1/audio/transcriptions` and
+ * Entry file of the speech engine. It implements `POST /v1/audio/transcriptions` and
  * `/v1/audio/translations` (into English) of the OpenAI API, with multipart `file`, `model`,
- * `language`, `response_format` (json, text, verbose_json) and `stream`.
+ * `language`, `response_format` (json, text, verbose_json) and `stream`, and `POST
+ * /v1/audio/speech`.
  *
  * It accepts any media format: the sandbox extracts the sound, and each range of speech is
  * recognised separately, so that memory use does not grow with the length.
@@ -24,6 +25,7 @@ import {
   writeEvent,
 } from '../server/server.ts';
 import { fieldsIn, filePathOf, readUpload } from '../server/request-body.ts';
+import { VOICE } from '../../src/engines/embedded/program-contract.ts';
 import { Media } from '../../src/engines/media/media.ts';
 import {
   type RecognitionOptions,
@@ -32,20 +34,24 @@ import {
   type Sherpa,
   SpeechModel,
 } from './recognizer.ts';
+import { RuntimePackages, Speaker } from './speaker.ts';
+import { VoiceFiles } from './voice.ts';
 
 const MAX_UPLOAD_BYTES = 500_000_000;
 const RETRY_AFTER_SECONDS = 10;
 
 const ReadyModel = z.object({ model: SpeechModel, vadPath: z.string().optional() });
-const Settings = ReadyModel.partial().extend({
+const ReadyModels = ReadyModel.partial().extend({ voice: VoiceFiles.optional() });
+const Settings = ReadyModels.extend({
   directory: z.string(),
   threads: z.int().min(1),
   maxSeconds: z.number().min(1),
   ffmpeg: z.string().optional(),
   ffprobe: z.string().optional(),
   searchPath: z.string(),
+  runtime: RuntimePackages.optional(),
 });
-const ModelMessage = ReadyModel.extend({ type: z.literal('model') });
+const ModelMessage = ReadyModels.extend({ type: z.literal('model') });
 const Fields = z.object({
   language: z
     .string()
@@ -60,7 +66,7 @@ const Fields = z.object({
 
 serveEngine(async (given, report, dataFolder) => {
   const settings = Settings.parse(given);
-  const { directory: root, threads, maxSeconds, ffmpeg, ffprobe, searchPath } = settings;
+  const { directory: root, threads, maxSeconds, ffmpeg, ffprobe, searchPath, runtime } = settings;
   const loaded = await nativePackage<{ default: Sherpa }>('sherpa-onnx-node', 'Transcription');
   await rm(root, { recursive: true, force: true });
   const programs = { ffmpeg, ffprobe, searchPath, dataFolder };
@@ -69,13 +75,16 @@ serveEngine(async (given, report, dataFolder) => {
   // Recordings take turns in steps of less than 2 seconds of work.
   const queue = engineQueue({ running: 1, waiting: 16, retryAfterSeconds: RETRY_AFTER_SECONDS });
   let recognizer: Recognizer | undefined;
+  const requestVoice = (): void => report({ type: 'used', model: VOICE });
+  const speaker = new Speaker({ media, threads, runtime, queue, requestVoice });
 
-  /** Switches to a model; running requests keep the previous one. */
-  async function load({ model, vadPath }: z.infer<typeof ReadyModel>): Promise<void> {
+  /** Switches to models; running requests keep the previous ones. */
+  async function load({ model, vadPath, voice }: z.infer<typeof ReadyModels>): Promise<void> {
+    if (voice !== undefined) speaker.use(voice);
+    if (model === undefined) return;
     recognizer = await Recognizer.load(loaded.default, { model, threads, vadPath, cpuMs });
   }
-  const { model, vadPath } = settings;
-  if (model !== undefined) await load({ model, vadPath });
+  await load(settings);
 
   async function transcribe(
     { raw, caller, signal }: EngineRequest,
@@ -126,10 +135,11 @@ serveEngine(async (given, report, dataFolder) => {
     };
 
   return {
-    models: ['whisper'],
+    models: ['whisper', VOICE],
     routes: {
       'POST /v1/audio/transcriptions': handlerOf('transcribe'),
       'POST /v1/audio/translations': handlerOf('translate'),
+      'POST /v1/audio/speech': (request, response) => speaker.speak(request, response),
     },
     onMessage(message) {
       const parsed = ModelMessage.safeParse(message);

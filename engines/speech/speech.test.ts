@@ -16,10 +16,7 @@ import { Media } from '../../src/engines/media/media.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
 import { Recognizer, type Segment, type Sherpa, type Word } from './recognizer.ts';
 import { speechRanges } from './speech-ranges.ts';
-import {
-  type TranscriptionOptions,
-  transcriptionEngine,
-} from '../../src/engines/embedded/programs.ts';
+import { type SpeechOptions, speechEngine } from '../../src/engines/embedded/programs.ts';
 import {
   TOY_SPEECH_TOKENS,
   TOY_SPEECH_TONES,
@@ -35,8 +32,8 @@ const toy = { kind: 'zipformer-ctc', model: at('toy.onnx'), tokens: at('toy.txt'
 
 const noFetch: FetchModel = () => Promise.reject(new Error('no network here'));
 
-function engineWith(options: Partial<TranscriptionOptions>): EngineProcess {
-  return transcriptionEngine(
+function engineWith(options: Partial<SpeechOptions>): EngineProcess {
+  return speechEngine(
     {
       media: { maxTranscriptionSeconds: 7_200 },
       threads: 1,

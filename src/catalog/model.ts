@@ -55,6 +55,7 @@ export interface DiscoveredModel {
   readonly embedding?: ModelSettings['embedding'];
   readonly video?: ModelSettings['video'];
   readonly rerank?: ModelSettings['rerank'];
+  readonly speech?: ModelSettings['speech'];
   readonly quantization?: ModelSettings['quantization'];
   readonly parameters?: number;
   /** Default: the configured default price of its type. */
@@ -215,6 +216,7 @@ export function discoveredModel(found: DiscoveredModel, given: ModelDefaults): C
     quantization: found.quantization ?? 'not-available',
     reasoningEfforts: found.reasoningEfforts,
     price: found.price ?? prices[type],
+    speech: found.speech,
   };
   return { ...configuredModel(settings, found, given), origin, outage: found.outage };
 }

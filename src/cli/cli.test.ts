@@ -460,7 +460,7 @@ rpc:
     assert.match(fine.out, /engine embedded-sentences +ok/);
     assert.match(fine.out, /engine embedded-cutout +ok +works with onnxruntime-node, sharp/);
     assert.match(fine.out, /engine embedded-video +ok/);
-    assert.match(fine.out, /engine embedded-speech +ok +works with sherpa-onnx-node/);
+    assert.match(fine.out, /engine embedded-speech +ok +works with .*sherpa-onnx-node/);
     const videos = `${yaml}embedded: { demo: false, sentences: false }\n`;
     writeFileSync(join(folder, 'farebox.yaml'), `${videos}media: { ffmpeg: /no/ffmpeg }\n`);
     const wrong = await farebox(folder, 'check');

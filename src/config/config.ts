@@ -45,7 +45,12 @@ export {
 export { type LimitsSection, type PlanLimits } from './limits-section.ts';
 export { type Tier, TIERS } from './limits-section.ts';
 export { VIDEO_RESULT_MB, maxCallerMb, maxDownloadBytes } from './media-section.ts';
-export { SPEECH_FORMATS, SPEECH_SPEEDS, type SpeechFormat } from './media-model-sections.ts';
+export {
+  SPEECH_FORMATS,
+  SPEECH_SPEEDS,
+  type SpeechFormat,
+  SpeechModelSettings,
+} from './media-model-sections.ts';
 export {
   CAPABILITIES,
   type Capability,

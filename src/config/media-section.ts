@@ -61,6 +61,11 @@ export const MediaSection = group({
   vadModel: Text.optional().describe(
     'File of a Silero voice detector for your own speech model. Default: detection by loudness.',
   ),
+  voiceModel: Text.endsWith('.onnx')
+    .optional()
+    .describe(
+      'Path of your own Piper voice for American English (`.onnx`), with its `.onnx.json` in the same folder. Default: LJ Speech (64 MB), which is downloaded at its first use.',
+    ),
 });
 
 /** Disk space for media and results of one caller, in MB. */

@@ -381,6 +381,9 @@ export const DefaultsSection = group({
     embedding: group({ input: usd('0.0125').describe('USD per 1,000,000 tokens.') }),
     rerank: group({ input: usd('0.0125').describe('USD per 1,000,000 tokens.') }),
     asr: group({ perSecond: usd('0.0001').describe('USD per second of audio.') }),
+    tts: group({
+      perMillionCharacters: usd('1').describe('USD per 1,000,000 characters of text.'),
+    }),
     image: group({ perImage: usd('0.03').describe('USD per image.') }),
   }).describe('Prices of discovered and embedded models.'),
   context: whole(4_096).describe(

@@ -19,8 +19,8 @@ export interface EngineOffer {
   /** The settings of calls, except the address. */
   readonly calls: Omit<EngineSettings, 'id' | 'url' | 'apiKey'>;
   readonly models: () => readonly DiscoveredModel[];
-  /** The models of the engine are not available before its packages are downloaded. */
-  readonly needsFetch?: boolean;
+  /** The id of a model that is not available before its files are downloaded. */
+  readonly needsFetch?: string | undefined;
   /** Called when its packages are available, before it starts. */
   readonly onInstalled?: () => void;
 }
@@ -53,6 +53,8 @@ export class EmbeddedEngine {
   /** The last known address; a process usually restarts before the next call. */
   #address: EngineAddress | undefined;
   #outage: ModelOutage | undefined;
+  /** That of the model `needsFetch`. */
+  #fetchOutage: ModelOutage | undefined;
   #problem: string | undefined;
   #starting: Promise<void> | undefined;
   #cancelTimer: (() => void) | undefined;
@@ -103,9 +105,12 @@ export class EmbeddedEngine {
   }
 
   models(): DiscoveredModel[] {
-    const outage = this.#outage;
-    if (this.#address === undefined && outage === undefined) return [];
-    return this.#offer.models().map((model) => ({ ...model, ...(outage && { outage }) }));
+    if (this.#address === undefined && this.#outage === undefined) return [];
+    return this.#offer.models().map((model) => {
+      const isFetched = model.id === this.#offer.needsFetch;
+      const outage = this.#outage ?? (isFetched ? this.#fetchOutage : undefined);
+      return { ...model, ...(outage && { outage }) };
+    });
   }
 
   async close(): Promise<void> {
@@ -124,7 +129,7 @@ export class EmbeddedEngine {
       await process.address();
       this.#problem = undefined;
       this.#outage = undefined;
-      if (needsFetch === true) this.#followFetch();
+      if (needsFetch !== undefined) this.#followFetch();
     } catch (error) {
       if (this.#isClosed) return;
       // The reason names the missing package or program.
@@ -145,11 +150,11 @@ export class EmbeddedEngine {
     const { clock, onChange } = this.#parts;
     const { process } = this.#offer;
     const look = (): void => {
-      const before = this.#outage?.reason;
+      const before = this.#fetchOutage?.reason;
       process.fetchModel();
-      this.#outage = process.modelOutage();
-      if (this.#outage === undefined) stop();
-      if (this.#outage?.reason !== before && !this.#isClosed) onChange();
+      this.#fetchOutage = process.modelOutage();
+      if (this.#fetchOutage === undefined) stop();
+      if (this.#fetchOutage?.reason !== before && !this.#isClosed) onChange();
     };
     const stop = clock.every(LOOK_MS, look);
     this.#cancelTimer = stop;

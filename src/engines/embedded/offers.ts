@@ -5,7 +5,12 @@
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import type { DiscoveredModel } from '../../catalog/catalog.ts';
-import { type Config, type ModelType, VideoModelSettings } from '../../config/config.ts';
+import {
+  type Config,
+  type ModelType,
+  SpeechModelSettings,
+  VideoModelSettings,
+} from '../../config/config.ts';
 import { HOUR_MS, MINUTE_MS } from '../../core/clock.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { EngineSettings } from '../engines.ts';
@@ -22,16 +27,19 @@ import {
   RERANK_MODEL,
   SENTENCE_DIMENSIONS,
   SENTENCE_MODEL,
+  VOICE,
 } from './program-contract.ts';
 import {
   SPEECH_MODEL_FILES,
+  VOICE_FILES,
   cutoutEngine,
   cutoutModelName,
   demoEngine,
   isFetchedCutout,
   sentenceEngine,
-  transcriptionEngine,
+  speechEngine,
   videoEngine,
+  voiceName,
 } from './programs.ts';
 import type { EngineProcessParts } from './supervisor.ts';
 
@@ -183,7 +191,7 @@ export async function mediaOffers(
   return [
     ...(hasType(config, 'inpaint') ? [] : [cutoutOffer(parts)]),
     videoOffer(parts, join(work, 'video'), needs),
-    ...(hasSpeech ? [speechOffer(parts, join(work, 'speech'), needs)] : []),
+    ...(hasSpeech ? [speechOffer(parts, join(work, 'speech'), needs, await hasVoice(config))] : []),
   ];
 }
 
@@ -205,6 +213,18 @@ async function mediaNeeds(parts: LocalEnginesParts): Promise<readonly EngineSet[
 async function hasSpeechModel({ embedded, media, dataFolder }: Config): Promise<boolean> {
   if (embedded.download || media.speechModel !== undefined) return true;
   const files = SPEECH_MODEL_FILES.map((file) => hasModel(dataFolder, file));
+  return (await Promise.all(files)).every(Boolean);
+}
+
+/**
+ * Whether the speech engine can speak, and the operator has no voice at another engine. On Windows
+ * the two ONNX runtimes of the engine have the same file name and cannot be loaded together.
+ */
+async function hasVoice(config: Config): Promise<boolean> {
+  const { embedded, media, dataFolder } = config;
+  if (hasType(config, 'tts') || process.platform === 'win32') return false;
+  if (embedded.download || media.voiceModel !== undefined) return true;
+  const files = VOICE_FILES.map((file) => hasModel(dataFolder, file));
   return (await Promise.all(files)).every(Boolean);
 }
 
@@ -300,26 +320,42 @@ function speechOffer(
   parts: LocalEnginesParts,
   directory: string,
   mediaPackages: readonly EngineSet[],
+  speaks: boolean,
 ): DescribeEngine {
   const { config } = parts;
   const { media, searchPath } = config;
   const fetchModel = fetcher(parts, 'Speech model');
+  const transcription = 'farebox-transcription';
   const options = { media, searchPath, directory, threads: threadsOf(config), fetchModel };
   const id = 'embedded-speech';
   return (onChange) => ({
     id,
-    needs: ['speech', ...mediaPackages],
-    process: transcriptionEngine(options, processParts(parts, onChange)),
+    // The voice runs with the ONNX runtime of background removal.
+    needs: ['speech', ...(speaks ? (['cutout'] as const) : []), ...mediaPackages],
+    process: speechEngine(options, processParts(parts, onChange)),
     calls: mediaCalls('openai', SPEECH_LIMIT_MS),
     models: () => [
       {
-        id: 'farebox-transcription',
+        id: transcription,
         type: 'asr',
         origin: 'downloaded',
         description: 'Transcribes the speech of a video or audio file.',
         replicas: [{ engine: id, model: media.speechModel?.kind ?? 'whisper' }],
       },
+      ...(speaks ? [voiceModel(id, media.voiceModel)] : []),
     ],
-    needsFetch: media.speechModel === undefined,
+    needsFetch: media.speechModel === undefined ? transcription : undefined,
   });
+}
+
+function voiceModel(engine: string, path: string | undefined): DiscoveredModel {
+  const voice = voiceName(path ?? VOICE_FILES[0]?.name ?? VOICE);
+  return {
+    id: 'farebox-voice',
+    type: 'tts',
+    origin: 'downloaded',
+    description: 'Reads English text aloud.',
+    replicas: [{ engine, model: VOICE }],
+    speech: SpeechModelSettings.parse({ voices: [voice] }),
+  };
 }

@@ -17,7 +17,7 @@ export const ENGINE_USES = {
   llama: 'chat and embeddings',
   sentences: 'embeddings of English sentences',
   cutout: 'background removal',
-  speech: 'transcription',
+  speech: 'transcription and speech',
   media: 'video and sound, where there is no ffmpeg',
 } as const;
 

@@ -16,8 +16,8 @@ export interface ProgramStart {
 export type ProgramReport =
   | { readonly type: 'ready'; readonly port: number }
   | { readonly type: 'failed'; readonly error: string }
-  /** It would use the model that is fetched on first use. */
-  | { readonly type: 'used' }
+  /** It would use a model that is fetched on first use; default: the first. */
+  | { readonly type: 'used'; readonly model?: string }
   | { readonly type: 'model-failed'; readonly error: string }
   | { readonly type: 'alive' };
 
@@ -41,6 +41,8 @@ export interface ProviderSettings {
   readonly proxy: string | undefined;
 }
 
+/** The name of the voice at the speech program, and of its fetch. */
+export const VOICE = 'voice';
 /** The model without weights, which is offered until there is a real one. */
 export const DEMO_MODEL = 'demo';
 export const SENTENCE_MODEL = 'farebox-sentences';

@@ -6,8 +6,8 @@ import { basename } from 'node:path';
 import type { Config } from '../../config/config.ts';
 import { EngineProcess, type EngineProcessParts } from './supervisor.ts';
 import type { FetchModel, ModelFile } from './model-files.ts';
-import { programUrl } from './packages.ts';
-import type { VideoSettings } from './program-contract.ts';
+import { fetchedPackages, programUrl } from './packages.ts';
+import { type VideoSettings, VOICE } from './program-contract.ts';
 
 /** Serves `/v1/chat/completions` with a fixed text. It needs no packages. */
 export function demoEngine(parts: EngineProcessParts): EngineProcess {
@@ -88,12 +88,14 @@ export function cutoutEngine(
     entry: programUrl('cutout/main'),
     packages: 'cutout',
     settings: () => ({ threads, general }),
-    model: fetched && {
-      name: fetched.file.name,
-      files: [fetched.file],
-      fetchModel,
-      settings: ([path]) => ({ general: { path, name: model, recipe: fetched.recipe } }),
-    },
+    models: fetched && [
+      {
+        name: fetched.file.name,
+        files: [fetched.file],
+        fetchModel,
+        settings: ([path]) => ({ general: { path, name: model, recipe: fetched.recipe } }),
+      },
+    ],
   });
 }
 
@@ -135,9 +137,37 @@ export const SPEECH_MODEL_FILES: readonly ModelFile[] = [
   },
 ];
 
+/** The revision to which sizes and checksums belong. */
+const LJ_SPEECH =
+  'https://huggingface.co/rhasspy/piper-voices/resolve/bae641dcb5a608cff81ccaf7ff018baaca1a33e1/en/en_US/ljspeech/medium';
+
+function ljSpeechFile(name: string, sizeBytes: number, sha256: string): ModelFile {
+  return { name, url: `${LJ_SPEECH}/${name}`, sizeBytes, sha256, license: 'MIT' };
+}
+
+/** A Piper voice that was trained from scratch with the LJ Speech recordings (public domain). */
+export const VOICE_FILES: readonly ModelFile[] = [
+  ljSpeechFile(
+    'en_US-ljspeech-medium.onnx',
+    63_531_379,
+    '6f52a751e2349abe7a76735eb09dc1875298c77ea2342ffd2fef79ff81b87f22',
+  ),
+  ljSpeechFile(
+    'en_US-ljspeech-medium.onnx.json',
+    4_972,
+    '141d612cc0a95ed7efc1ca936b845c2364967f2e9217c5dbfcf69fc4d6c65860',
+  ),
+];
+
+/** `en_US-ljspeech-medium.onnx` -> `ljspeech`: the name of a Piper voice is between its language and its quality. */
+export function voiceName(path: string): string {
+  const name = basename(path, '.onnx');
+  return name.split('-')[1] ?? name;
+}
+
 type MediaSettings = Config['media'];
 
-export interface TranscriptionOptions {
+export interface SpeechOptions {
   /**
    * May name model files of the operator; without them Whisper base is fetched. Sound beyond
    * `maxTranscriptionSeconds` is cut off; the endpoint rejects longer files before.
@@ -150,29 +180,50 @@ export interface TranscriptionOptions {
   readonly fetchModel: FetchModel;
 }
 
-/** Serves `/v1/audio/transcriptions`; 503 until its model is available. */
-export function transcriptionEngine(
-  { media, fetchModel, threads, directory, searchPath }: TranscriptionOptions,
+/** Serves `/v1/audio/transcriptions` and `/v1/audio/speech`; 503 until the model is available. */
+export function speechEngine(
+  { media, fetchModel, threads, directory, searchPath }: SpeechOptions,
   parts: EngineProcessParts,
 ): EngineProcess {
   const { ffmpeg, ffprobe, maxTranscriptionSeconds: maxSeconds, speechModel: model } = media;
-  const own = model && { model, vadPath: media.vadModel };
+  const { vadModel: vadPath, voiceModel } = media;
+  const ownVoice = voiceModel && { voice: { model: voiceModel, config: `${voiceModel}.json` } };
+  const own = { ...(model && { model, vadPath }), ...ownVoice };
   return new EngineProcess({
     ...parts,
     name: 'transcription',
     entry: programUrl('speech/main'),
     packages: 'speech',
-    settings: () => ({ directory, threads, maxSeconds, ffmpeg, ffprobe, searchPath, ...own }),
-    model: own
-      ? undefined
-      : {
-          name: 'whisper-base',
-          files: SPEECH_MODEL_FILES,
-          fetchModel,
-          settings: ([encoder, decoder, tokens, vadPath]) => ({
-            model: { kind: 'whisper', encoder, decoder, tokens },
-            vadPath,
-          }),
-        },
+    settings: () => {
+      // The voice uses the ONNX runtime of background removal.
+      const runtime = fetchedPackages('cutout', parts.dataFolder);
+      const common = { directory, threads, maxSeconds, ffmpeg, ffprobe, searchPath };
+      return { ...common, runtime, ...own };
+    },
+    models: [
+      ...(model
+        ? []
+        : [
+            {
+              name: 'whisper-base',
+              files: SPEECH_MODEL_FILES,
+              fetchModel,
+              settings: ([encoder, decoder, tokens, vad]: readonly string[]) => ({
+                model: { kind: 'whisper', encoder, decoder, tokens },
+                vadPath: vad,
+              }),
+            },
+          ]),
+      ...(voiceModel
+        ? []
+        : [
+            {
+              name: VOICE,
+              files: VOICE_FILES,
+              fetchModel,
+              settings: ([onnx, config]: readonly string[]) => ({ voice: { model: onnx, config } }),
+            },
+          ]),
+    ],
   });
 }

@@ -45,8 +45,8 @@ export interface EngineProcessOptions extends EngineProcessParts {
   readonly entry: URL;
   readonly packages?: EngineSet;
   readonly settings: () => object;
-  /** A model that is fetched after the child first reports its use. */
-  readonly model?: FetchedByProcess | undefined;
+  /** Models that are fetched after the child first reports their use. */
+  readonly models?: readonly FetchedByProcess[] | undefined;
   readonly heapMb?: number;
   readonly startTimeoutMs?: number;
   /** Restart the child even after it reported why it cannot start. */
@@ -84,6 +84,7 @@ const KEPT_OUTPUT_CHARACTERS = 2_000;
 interface ReceivedReport {
   readonly type?: unknown;
   readonly port?: unknown;
+  readonly model?: unknown;
   readonly error?: unknown;
 }
 
@@ -101,8 +102,10 @@ interface Running {
 export class EngineProcess {
   readonly #options: EngineProcessOptions;
   readonly #apiKey: string;
-  readonly #fetch: ModelFetch | undefined;
-  #modelSettings: object | undefined;
+  /** By the name of the model. */
+  readonly #fetches: ReadonlyMap<string, ModelFetch>;
+  /** By the name of the model. */
+  readonly #modelSettings = new Map<string, object>();
   #running: Running | undefined;
   #port = 0;
   #crashes = 0;
@@ -113,18 +116,20 @@ export class EngineProcess {
 
   constructor(options: EngineProcessOptions) {
     this.#options = options;
-    const { model, log, clock, ids } = options;
+    const { models = [], log, clock, ids } = options;
     this.#apiKey = ids.hex(32);
-    if (model === undefined) return;
-    this.#fetch = new ModelFetch({
-      ...model,
-      log,
-      clock,
-      onReady: (paths) => {
-        this.#modelSettings = model.settings(paths);
-        this.send({ type: 'model', ...this.#modelSettings });
-      },
-    });
+    const fetchOf = (model: FetchedByProcess): ModelFetch =>
+      new ModelFetch({
+        ...model,
+        log,
+        clock,
+        onReady: (paths) => {
+          const settings = model.settings(paths);
+          this.#modelSettings.set(model.name, settings);
+          this.send({ type: 'model', ...settings });
+        },
+      });
+    this.#fetches = new Map(models.map((model) => [model.name, fetchOf(model)]));
   }
 
   get pid(): number | undefined {
@@ -148,14 +153,19 @@ export class EngineProcess {
     return await this.#running.started.promise;
   }
 
-  /** Starts to fetch the model, unless that runs, is done, or failed a short time ago. */
-  fetchModel(): void {
-    this.#fetch?.start();
+  /**
+   * Starts to fetch a model, by default the first, unless that runs, is done, or failed a short time
+   * ago.
+   */
+  fetchModel(name?: string): void {
+    const [first] = this.#fetches.values();
+    (name === undefined ? first : this.#fetches.get(name))?.start();
   }
 
-  /** Why the model is not available; `undefined` if it is, or if none has to be fetched. */
+  /** Why the first model is not available; `undefined` if it is, or if none has to be fetched. */
   modelOutage(): ModelOutage | undefined {
-    return this.#fetch?.outage();
+    const [first] = this.#fetches.values();
+    return first?.outage();
   }
 
   /** Sends a message if the child runs; otherwise drops it. */
@@ -168,7 +178,7 @@ export class EngineProcess {
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelRestart?.();
-    this.#fetch?.close();
+    for (const fetch of this.#fetches.values()) fetch.close();
     const running = this.#running;
     if (running === undefined) return;
     // The child exits when the channel closes; the timer kills a hung one.
@@ -231,7 +241,7 @@ export class EngineProcess {
       else log.debug({ engine: name, reason: error.message }, 'Engine channel failed');
     });
     const start: ProgramStart = {
-      settings: { ...settings(), ...this.#modelSettings },
+      settings: Object.assign(settings(), ...this.#modelSettings.values()) as object,
       apiKey: this.#apiKey,
       port: this.#port,
       packages,
@@ -280,10 +290,10 @@ export class EngineProcess {
         this.#cannotStart = retriesStart !== true;
         return fail(String(message.error));
       case 'used':
-        return this.fetchModel();
+        return this.fetchModel(typeof message.model === 'string' ? message.model : undefined);
       case 'model-failed':
-        // A model that does not load is not tried again at the next start of the child.
-        this.#modelSettings = undefined;
+        // The first model is the one that reports it; it is not tried again at the next start.
+        this.#modelSettings.delete(this.#options.models?.[0]?.name ?? '');
         log.warn({ engine: name, reason: message.error }, 'The model of an engine does not load');
         return;
       default:

@@ -10,10 +10,14 @@ import type { MediaInput } from './container.ts';
 import type { MediaFacts } from './media-facts.ts';
 import {
   BLACK_LUMA,
+  type EncodeTask,
   LUMA_FILTER,
   type ReadTask,
   MAX_FRAME_PIXELS,
   SILENCE_DECIBELS,
+  SPEECH_BIT_RATE,
+  SPEECH_ENCODERS,
+  SPOKEN_RATE,
   type Measured,
   type MediaTool,
   SPEECH_RATE,
@@ -107,6 +111,19 @@ export function writeArguments(task: WriteTask, encoder: VideoEncoder): string[]
   ];
 }
 
+export function encodeArguments({ format, rate }: EncodeTask): string[] {
+  const { encoder, samples, muxer, options = {} } = SPEECH_ENCODERS[format];
+  const muxed = Object.entries(options).map(([name, value]) => `-${name} ${value}`);
+  return words(
+    [
+      `-hide_banner -nostdin -loglevel error -probesize 32 -f s16le -ar ${rate} -ac 1 -i pipe:0`,
+      `-c:a ${encoder} -sample_fmt ${samples} -ar ${SPOKEN_RATE} -b:a ${SPEECH_BIT_RATE}`,
+      ...muxed,
+      `-flush_packets 1 -f ${muxer} pipe:1`,
+    ].join(' '),
+  );
+}
+
 /** Seconds of output so far from a line of `-progress`; `undefined` for other lines. */
 function progressSeconds(line: string): number | undefined {
   const match = /^out_time_(?:us|ms)=(\d+)$/.exec(line);
@@ -160,6 +177,7 @@ export function ffmpegTool(
     name: 'ffmpeg',
     read: (task, context) => read(paths, task, context),
     write: (task, context) => program(paths.ffmpeg, writeArguments(task, encoder), context),
+    encoder: (task) => ({ command: paths.ffmpeg, args: encodeArguments(task) }),
   };
 }
 

@@ -2,10 +2,13 @@
  * Media tasks as data: inputs and results, the same for the ffmpeg program and for the library.
  * This file needs no npm package, so that a process that is started for one task can import it.
  */
+import type { SpeechFormat } from '../../config/config.ts';
 import type { Clock } from '../../core/clock.ts';
 import type { MediaInput } from './container.ts';
 import type { MediaFacts } from './media-facts.ts';
 import type { RunSandboxed, SandboxLimits, SandboxOutcome } from './sandbox.ts';
+
+export type { SpeechFormat } from '../../config/config.ts';
 
 /** Sample rate of extracted audio in Hz, as speech models expect it. */
 export const SPEECH_RATE = 16_000;
@@ -52,7 +55,47 @@ export interface VideoSource {
   readonly filter: string;
 }
 
-export type MediaTask = ReadTask | WriteTask;
+/** Encodes raw samples (signed 16-bit, one channel) from standard input to standard output. */
+export interface EncodeTask {
+  readonly kind: 'encode';
+  readonly format: SpeechFormat;
+  /** Samples per second of the input. */
+  readonly rate: number;
+}
+
+/** Samples per second of encoded speech, as of OpenAI. */
+export const SPOKEN_RATE = 24_000;
+
+/** The encoder and the muxer of FFmpeg for each format, with options that suit a stream. */
+export const SPEECH_ENCODERS: Readonly<
+  Record<
+    SpeechFormat,
+    {
+      readonly encoder: string;
+      readonly samples: 's16' | 's16p' | 'fltp';
+      readonly muxer: string;
+      readonly options?: Readonly<Record<string, number>>;
+    }
+  >
+> = {
+  mp3: { encoder: 'libmp3lame', samples: 's16p', muxer: 'mp3', options: { write_xing: 0 } },
+  opus: { encoder: 'libopus', samples: 's16', muxer: 'ogg', options: { page_duration: 200_000 } },
+  aac: { encoder: 'aac', samples: 'fltp', muxer: 'adts' },
+  flac: { encoder: 'flac', samples: 's16', muxer: 'flac' },
+  wav: { encoder: 'pcm_s16le', samples: 's16', muxer: 'wav' },
+  pcm: { encoder: 'pcm_s16le', samples: 's16', muxer: 's16le' },
+};
+/** Bit rate of the formats that have one, in bit/s. */
+export const SPEECH_BIT_RATE = 64_000;
+
+export type MediaTask = ReadTask | WriteTask | EncodeTask;
+
+/** A program with its arguments. */
+export interface MediaCommand {
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+}
 
 /** A camera move over an image. */
 export interface StillShot {
@@ -88,6 +131,8 @@ export interface MediaTool {
   /** Rejects with a `ToolFailure`, and with the reason of an abort; so does `write`. */
   read(task: ReadTask, context: TaskContext): Promise<MediaFacts>;
   write(task: WriteTask, context: TaskContext): Promise<unknown>;
+  /** Throws a `ToolFailure` if the tool is missing. */
+  encoder(task: EncodeTask): MediaCommand;
 }
 
 /** `unusable` and `too-much` are caused by the media; `missing` by the machine. */

@@ -3,8 +3,11 @@
  * model, enlarges a video, makes a video from an image. Untrusted media is decoded in a sandboxed
  * process only; every call ends in bounded time with a result or a Fault.
  */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { access, constants, mkdir, rm, stat, writeFile } from 'node:fs/promises';
 import { delimiter, isAbsolute, join } from 'node:path';
+import { pipeline } from 'node:stream/promises';
 import type { Clock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
@@ -14,6 +17,7 @@ import { isSoundCut } from './sound-pieces.ts';
 import { type VideoEncoder, ffmpegTool } from './ffmpeg.ts';
 import type { MediaFacts } from './media-facts.ts';
 import {
+  type EncodeTask,
   type MediaTool,
   type ReadTask,
   SPEECH_BYTES_PER_SECOND,
@@ -266,6 +270,42 @@ export class Media {
     const audio = audioPath === undefined ? null : await inspectMedia(audioPath, 'av');
     const video = { input, rotation: 0, filter: stillFilter(request) } as const;
     await this.#write({ video, audio, output, maxSeconds }, 'image or its sound', call);
+  }
+
+  /**
+   * Encodes raw samples (signed 16-bit, one channel) while they arrive. Rejects with the reason if
+   * `samples` fails or `signal` aborts; the encoder has been killed then. Faults:
+   * SERVICE_UNAVAILABLE without a tool.
+   */
+  async *encodeSpeech(
+    samples: AsyncIterable<Buffer>,
+    sound: Omit<EncodeTask, 'kind'>,
+    signal: AbortSignal,
+  ): AsyncGenerator<Buffer> {
+    const { command, args, env = {} } = this.#encoder({ kind: 'encode', ...sound });
+    const child = spawn(command, args, { env, stdio: ['pipe', 'pipe', 'ignore'] });
+    const closed = once(child, 'close');
+    const fed = pipeline(samples, child.stdin, { signal });
+    // Both are awaited below; until then a rejection only ends the output.
+    closed.catch(() => undefined);
+    fed.catch(() => child.kill('SIGKILL'));
+    try {
+      yield* child.stdout as AsyncIterable<Buffer>;
+      await fed;
+      const [code] = (await closed) as [number | null];
+      if (code !== 0) throw new Error(`The encoder of ${sound.format} ended with ${code}`);
+    } finally {
+      child.kill('SIGKILL');
+    }
+  }
+
+  #encoder(task: EncodeTask) {
+    try {
+      return this.#tool.encoder(task);
+    } catch (error) {
+      if (error instanceof ToolFailure) throw toolFault(error, 'speech');
+      throw error;
+    }
   }
 
   /** A check takes longer for a longer video. */

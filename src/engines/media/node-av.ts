@@ -6,6 +6,7 @@ import { compileCache } from '../../core/compile-cache.ts';
 import { findPackages, missingPackages, packageSet, programUrl } from '../embedded/packages.ts';
 import { MediaFacts } from './media-facts.ts';
 import {
+  type MediaCommand,
   type MediaTask,
   type MediaTool,
   type TaskContext,
@@ -28,14 +29,16 @@ const WorkerLine = z.discriminatedUnion('type', [
 export function nodeAvTool(node: string, dataFolder?: string): MediaTool {
   const entry = fileURLToPath(programUrl('media/worker'));
   const packages = packageSet('media');
-  const run = async (task: MediaTask, context: TaskContext): Promise<unknown> => {
+  const commandOf = (task: MediaTask): MediaCommand => {
     const folder = findPackages(packages, dataFolder);
     if (folder === undefined) throw new ToolFailure('missing', missingPackages('media'));
+    const args = [`--max-old-space-size=${HEAP_MB}`, entry, JSON.stringify(task), folder];
+    return { command: node, args, env: compileCache() };
+  };
+  const run = async (task: MediaTask, context: TaskContext): Promise<unknown> => {
     let final: Exclude<WorkerLine, { type: 'progress' }> | undefined;
     const outcome = await context.run({
-      command: node,
-      args: [`--max-old-space-size=${HEAP_MB}`, entry, JSON.stringify(task), folder],
-      env: compileCache(),
+      ...commandOf(task),
       ...context,
       onLine: (text) => {
         // A native library may print its own lines.
@@ -50,6 +53,7 @@ export function nodeAvTool(node: string, dataFolder?: string): MediaTool {
     name: 'node-av',
     read: async (task, context) => MediaFacts.parse(await run(task, context)),
     write: run,
+    encoder: commandOf,
   };
 }
 

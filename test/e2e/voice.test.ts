@@ -1,0 +1,167 @@
+/**
+ * The embedded voice from outside: `POST /audio/speech` with the official client in each format, with
+ * a real voice, charged by characters. The audit is clean at the end.
+ */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import OpenAI from 'openai';
+import { systemClock } from '../../src/core/clock.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { sniffMedia } from '../../src/core/media-type.ts';
+import { CALLER_HEADER } from '../../src/engines/contract.ts';
+import { speechEngine } from '../../src/engines/embedded/programs.ts';
+import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { toySpeech } from '../media/clips.ts';
+import { until } from '../support/until.ts';
+import { testVoice } from '../support/voice.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'farebox-voice-'));
+const TYPES = {
+  mp3: 'audio/mpeg',
+  opus: 'audio/ogg',
+  aac: 'audio/aac',
+  flac: 'audio/flac',
+  wav: 'audio/wav',
+  pcm: undefined,
+} as const;
+let farebox: TestApp;
+let client: OpenAI;
+let voiceModel: string;
+
+before(async () => {
+  voiceModel = await testVoice();
+  farebox = await startTestApp({
+    media: true,
+    yaml: `limits: { plans: { staff: { audio: 1000 } } }
+media: { ${await toySpeech(folder)}, voiceModel: ${voiceModel} }
+`,
+  });
+  await until(() => farebox.app.catalog.get('farebox-voice') !== undefined, 'that the voice is up');
+  client = new OpenAI({ baseURL: farebox.url, apiKey: farebox.owner.secret, maxRetries: 0 });
+});
+after(async () => {
+  await farebox?.audit();
+  await farebox?.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+async function spent(): Promise<bigint> {
+  const { usdNano } = await farebox.app.stores.ledger.balances(farebox.owner.accountId);
+  return farebox.owner.creditNano - usdNano;
+}
+
+async function speak(
+  input: string,
+  format: keyof typeof TYPES,
+  more: object = {},
+): Promise<Buffer> {
+  const order = { model: 'farebox-voice', voice: 'joe', input, response_format: format, ...more };
+  return Buffer.from(await (await client.audio.speech.create(order)).arrayBuffer());
+}
+
+describe('POST /audio/speech with the embedded voice', () => {
+  const input = 'Dr. Lee paid $2.';
+
+  for (const format of ['mp3', 'opus', 'aac', 'flac', 'wav', 'pcm'] as const) {
+    // The server has decoded it to its end and measured its length before it charges.
+    test(`${format} is charged by characters`, async () => {
+      const before = await spent();
+      const sound = await speak(input, format);
+      assert.equal((await spent()) - before, BigInt(input.length) * 1_000n);
+      assert.equal(sniffMedia(sound), TYPES[format]);
+    });
+  }
+
+  test('`speed` shortens the sound', async () => {
+    const [slow, fast] = await Promise.all([
+      speak(input, 'pcm', { speed: 0.5 }),
+      speak(input, 'pcm', { speed: 2 }),
+    ]);
+    assert.ok(slow.length > fast.length * 2, `${slow.length} and ${fast.length} bytes`);
+  });
+
+  test('a text that the voice cannot read is rejected and costs nothing', async () => {
+    const before = await spent();
+    for (const [text, message] of [
+      ['你好', /letters of another script/],
+      ['?!…', /no words/],
+    ] as const) {
+      await assert.rejects(speak(text, 'mp3'), (error) => {
+        assert.ok(error instanceof OpenAI.APIError);
+        assert.equal(error.status, 400);
+        assert.match(error.message, message);
+        return true;
+      });
+    }
+    assert.equal(await spent(), before);
+  });
+
+  test('the list of models has its voice, formats and price', async () => {
+    const { data } = (await (await fetch(`${farebox.url}/models?type=tts`)).json()) as {
+      data: { id: string; model_spec: Record<string, unknown> }[];
+    };
+    const { model_spec: spec } = data.find(({ id }) => id === 'farebox-voice')!;
+    assert.deepEqual(spec['voices'], ['joe']);
+    assert.deepEqual(spec['supported_formats'], ['mp3', 'opus', 'aac', 'flac', 'wav', 'pcm']);
+  });
+});
+
+describe('turns of the embedded voice', () => {
+  const noFetch = (): Promise<string> => Promise.reject(new Error('no network here'));
+  const engineOf = (media: object) =>
+    speechEngine(
+      {
+        media: { maxTranscriptionSeconds: 60, ...media },
+        threads: 1,
+        directory: mkdtempSync(join(folder, 'engine-')),
+        searchPath: '',
+        fetchModel: noFetch,
+      },
+      { log: silentLog, clock: systemClock(), ids: systemIds() },
+    );
+
+  test('a short text is spoken between the sentences of a long one', async () => {
+    const engine = engineOf({ voiceModel });
+    try {
+      const { url, apiKey } = await engine.address();
+      const ended: string[] = [];
+      const order = async (caller: string, input: string): Promise<void> => {
+        const response = await fetch(`${url}/v1/audio/speech`, {
+          method: 'POST',
+          headers: { authorization: `Bearer ${apiKey}`, [CALLER_HEADER]: caller },
+          body: JSON.stringify({ input, response_format: 'pcm' }),
+        });
+        assert.equal(response.status, 200);
+        await response.arrayBuffer();
+        ended.push(caller);
+      };
+      await order('first', 'Hello.');
+      const long = order('long', 'This is one of many sentences. '.repeat(12));
+      await Promise.all([long, order('short', 'Good morning.')]);
+      assert.deepEqual(ended, ['first', 'short', 'long']);
+    } finally {
+      await engine.close();
+    }
+  });
+
+  test('the voice is fetched after its first use, and callers get 503 until then', async () => {
+    const engine = engineOf({ speechModel: undefined });
+    try {
+      const { url, apiKey } = await engine.address();
+      const response = await fetch(`${url}/v1/audio/speech`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${apiKey}` },
+        body: JSON.stringify({ input: 'Hello' }),
+      });
+      assert.equal(response.status, 503);
+      assert.equal(response.headers.get('retry-after'), '10');
+      assert.match(await response.text(), /The voice is being fetched/);
+    } finally {
+      await engine.close();
+    }
+  });
+});
