@@ -12,13 +12,14 @@ import type { Documents } from '../documents/documents.ts';
 import { dataUrlBytes, type MediaFiles } from '../documents/media-files.ts';
 import type { Media } from '../engines/media/media.ts';
 import { failedCall } from '../engines/engine-refusal.ts';
-import type { EngineCall, EngineHead, Engines } from '../engines/engines.ts';
+import type { EngineCall, EngineHead, Engines, Replica } from '../engines/engines.ts';
 import { type LearnedFields, OmittedFields, type Rejects } from '../engines/learned-fields.ts';
 import { type ReadLargeJson, readEngineJson } from '../http/read-request.ts';
 import type { Guard } from '../net/guard.ts';
 import type { FailedWork, ServedBy, HeldWork, SellingParts } from '../http/sell-work.ts';
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
 import { type PricedImages, billImages } from './image-bill.ts';
+import { type ImageJob, endOfJob, imageJobIn } from './image-job.ts';
 import {
   type ImageFormat,
   type GeneratedImage,
@@ -230,15 +231,44 @@ export async function generateImages(
   const { engines, log } = parts;
   const { requestId } = held.context;
   const omitted = omittedFields(parts);
+  const reading = readingOf(parts, held);
   const answer = await engines.collectRead(imagesCall(omitted, order, held), async (body) => {
-    const read = await readGenerated(body, order, readingOf(parts, held));
-    if (typeof read !== 'string') return read;
-    log.warn({ requestId, reason: read }, 'Images are not sold');
+    const job = imageJobIn(body);
+    if (job !== undefined) return { job };
+    const made = await readGenerated(body, order, reading);
+    if (typeof made !== 'string') return { made };
+    log.warn({ requestId, reason: made }, 'Images are not sold');
     return undefined;
   });
   if (!answer.ok) return failedCall(answer, held.model.id);
   omitted.learn(answer.replica);
-  return saleOf(parts, order, held, { made: answer.read, head: answer.head });
+  const { read, head } = answer;
+  const made =
+    'made' in read ? read.made : await awaitImages(parts, order, held, read.job, head.replica);
+  if (typeof made !== 'string') return saleOf(parts, order, held, { made, head });
+  log.warn({ requestId, reason: made }, 'Images are not sold');
+  return { fault: new Fault('INFERENCE_FAILED', { cause: made }), isUnavailable: true };
+}
+
+/** Waits for the images of an asynchronous engine; a text states why there are none. */
+export async function awaitImages(
+  parts: MakeImagesParts,
+  order: ImageOrder,
+  held: HeldWork,
+  job: ImageJob,
+  replica: Replica,
+): Promise<GeneratedImages | string> {
+  const { context, signal } = held;
+  const ended = await endOfJob(parts, job, {
+    replica,
+    path: order.path,
+    caller: context.caller.accountId,
+    signal,
+    totalMs: TIME_LIMITS.totalMs,
+    maxResponseBytes: imagesCall(omittedFields(parts), order, held).maxResponseBytes,
+  });
+  if (typeof ended === 'string') return ended;
+  return await validateImages(ended.images, ended.facts, order, readingOf(parts, held));
 }
 
 export function readingOf(

@@ -37,9 +37,11 @@ import {
   readingOf,
   readGenerated,
   saleOf,
+  awaitImages,
   generateImages,
   type ImageSale,
 } from './image-engine.ts';
+import { imageJobIn } from './image-job.ts';
 import { billImages } from './image-bill.ts';
 import { imageByHeader } from './made-image.ts';
 
@@ -251,7 +253,13 @@ class PartialImages implements EngineSink {
 
   async #made(): Promise<GeneratedImages | string> {
     if (!this.#isStream) {
-      return await readGenerated(Buffer.concat(this.#chunks), this.#order, this.#reading);
+      const body = Buffer.concat(this.#chunks);
+      const job = imageJobIn(body);
+      const replica = this.#head?.replica;
+      if (job === undefined || replica === undefined) {
+        return await readGenerated(body, this.#order, this.#reading);
+      }
+      return await awaitImages(this.#parts, this.#order, this.#held, job, replica);
     }
     const facts = this.#completed.at(-1) ?? {};
     return await validateImages(this.#completed, facts, this.#order, this.#reading);

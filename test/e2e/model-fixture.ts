@@ -6,6 +6,7 @@ import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { sameMinute } from '../support/still-clock.ts';
 
 export interface Heard {
+  readonly method: string;
   readonly path: string;
   readonly headers: IncomingHttpHeaders;
   readonly bytes: Buffer;
@@ -24,8 +25,9 @@ export class ScriptedEngine {
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
     request.on('end', () => {
       const bytes = Buffer.concat(chunks);
-      const { url: path = '', headers } = request;
+      const { method = 'GET', url: path = '', headers } = request;
       const one: Heard = {
+        method,
         path,
         headers,
         bytes,

@@ -34,6 +34,7 @@ import { type RunSandboxed, runSandboxed } from './sandbox.ts';
 import { copySamples, speechWavBytes } from './wav.ts';
 
 export { CONTAINER_TYPES, inspectMedia } from './container.ts';
+export { removeJob, stateOf } from './engine-job.ts';
 export type { MediaFacts } from './media-facts.ts';
 export { SILENCE_PEAK, SPEECH_BYTES_PER_SECOND } from './media-task.ts';
 export { RemoteSandbox } from './remote-sandbox.ts';

@@ -14,6 +14,7 @@ import { z } from 'zod';
 import { type FormPart, multipartBody } from '../../net/multipart-body.ts';
 import { LearnedFields, OmittedFields, rejectsAsUnknown } from '../learned-fields.ts';
 import type { EngineFailure, EngineRun, Engines, Replica } from '../engines.ts';
+import { hasNoRoute, removeJob, stateOf } from './engine-job.ts';
 import {
   type DownloadOptions,
   fetchVideo,
@@ -123,7 +124,7 @@ const ErrorFields = z.object({
   type: z.string().nullish().catch(null),
 });
 const Polled = z.object({
-  status: z.string().transform((status) => status.trim().toLowerCase()),
+  status: z.string(),
   progress: z.number().nullish().catch(null),
   error: z
     .string()
@@ -169,20 +170,6 @@ const FILE_FIELDS: Readonly<Record<string, string>> = {
   video_url: 'input_video',
   audio_url: 'input_audio',
 };
-/** Statuses in the spellings of OpenAI and of other servers, in lower case. */
-const DONE = new Set(['completed', 'complete', 'succeeded', 'success', 'done', 'finished']);
-const ENDED = new Set(
-  (
-    'failed failure error errored cancelled canceled aborted expired ' +
-    'timeout timed_out rejected refused moderated content_moderated deleted'
-  ).split(' '),
-);
-const RUNNING = new Set(
-  (
-    'queued in_queue pending waiting scheduled accepted created submitted starting ' +
-    'started preparing in_progress running processing generating rendering encoding uploading'
-  ).split(' '),
-);
 const LISTED = 100;
 
 function away(detail: string): Away {
@@ -371,12 +358,13 @@ export class VideosClient {
     const polled = Polled.safeParse(parsedJson(String(response.body)));
     if (!polled.success) return away('The response has no status');
     const { status, progress, error } = polled.data;
-    if (DONE.has(status)) return { kind: 'done' };
+    const state = stateOf(status);
+    if (state === 'done') return { kind: 'done' };
     // An unknown status counts as no response, unless the engine reports an error beside it.
-    const isUnknown = !RUNNING.has(status) && !ENDED.has(status);
+    const isUnknown = state === undefined;
     const hasError = Boolean(error?.message ?? error?.code);
     if (isUnknown && !hasError) return away(`The status "${status}" is unknown`);
-    if (ENDED.has(status) || isUnknown) {
+    if (state === 'ended' || isUnknown) {
       const objection = objectionOf(`${error?.code ?? ''} ${error?.type ?? ''}`, 'engine');
       const detail = `${status}: ${error?.code ?? ''} ${error?.message ?? ''}`;
       return { kind: 'failed', objection, detail: detail.slice(0, MAX_DETAIL_CHARACTERS) };
@@ -438,17 +426,8 @@ export class VideosClient {
 
   /** Deletes a job of an engine, or cancels it there; failures are ignored. */
   async remove(ref: EngineRef): Promise<void> {
-    const deleted = await this.#engines.collect(
-      shortCallOf('DELETE', ...jobCallOf(ref), undefined),
-    );
-    if (deleted.ok || !hasNoRoute(deleted)) return;
-    await this.#engines.collect(shortCallOf('POST', ...jobCallOf(ref, '/cancel'), undefined));
+    await removeJob(this.#engines, shortCallOf('DELETE', ...jobCallOf(ref), undefined));
   }
-}
-
-/** Statuses of engines that do not have the route; for a job that is gone, 404 too. */
-function hasNoRoute({ status }: EngineFailure): boolean {
-  return status === 404 || status === 405 || status === 501;
 }
 
 function callOf(
