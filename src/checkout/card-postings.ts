@@ -20,8 +20,12 @@ export function cardPostings(ledger: Ledger, clock: Clock): CardPostings {
       const noted = note === undefined ? reversal : { ...reversal, note };
       return (await ledger.reverseIn(tx, noted)).missingNano;
     },
-    debitCardRefund: async (tx, { accountId, amountNano, provider, postingId: id }) => {
+    debitCardRefund: async (tx, { accountId, amountNano, provider, postingId: id }, takesSpent) => {
       const to = payoutAccount(provider);
+      if (takesSpent) {
+        await ledger.reverseIn(tx, { accountId, amountNano, to, id });
+        return true;
+      }
       const balance = await ledger.debitIn(tx, { accountId, amountNano, to, kind: 'PAYOUT', id });
       return balance !== undefined;
     },

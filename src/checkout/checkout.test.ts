@@ -233,6 +233,66 @@ function cardPayments(fixture: StoreFixture): void {
     assert.equal(await balance(), 3);
   });
 
+  /** A refund by the operator. */
+  async function refundTo(account: string, body: object) {
+    const { owner } = farebox;
+    const secret = await farebox.key({ accountId: owner.accountId, kind: 'ADMIN' });
+    return await call(farebox, `/admin/accounts/${account}/card-refund`, { secret, body });
+  }
+
+  test('the operator pays unused credit back once for each reference, and not more', async () => {
+    const { intent } = await paid(20);
+    await deliverAll();
+    await balanceBecomes(21);
+    const before = stripe.refunds.length;
+    const wanted = { amountUsd: '4.50', reference: `ticket-${accountId}` };
+    // The response of Stripe is lost, as after a kill between the debit and the response.
+    stripe.fate = (request) => (request === 'POST /v1/refunds' ? 'lose-reply' : 'pass');
+    const lost = await refundTo(accountId, wanted);
+    assert.deepEqual([lost.status, lost.body.data?.refunds[0].state], [200, 'open'], lost.text);
+    assert.equal(await balance(), 16.5);
+    stripe.fate = () => 'pass';
+    const [again, beside] = await Promise.all([1, 2].map(() => refundTo(accountId, wanted)));
+    for (const repeated of [again, beside]) assert.equal(repeated?.body.data.isRepeat, true);
+    await until(
+      async () => (await refundTo(accountId, wanted)).body.data.refunds[0].state === 'paid',
+      'the refund is paid',
+      250,
+    );
+    await deliverAll();
+    await settled();
+    assert.equal(stripe.refunds.length, before + 1, 'Stripe has one refund');
+    assert.equal(await balance(), 16.5, 'the webhook of the refund takes nothing more');
+    const stranger = await farebox.account('1');
+    assert.equal((await refundTo(stranger.accountId, wanted)).body.code, 'REFERENCE_REUSED');
+
+    const reference = `rest-${accountId}`;
+    const more = await refundTo(accountId, { amountUsd: '15.51', reference });
+    assert.deepEqual([more.status, more.body.code], [402, 'INSUFFICIENT_BALANCE'], more.text);
+    assert.equal(await balance(), 16.5);
+    const { ledger, store } = farebox.app.stores;
+    await store.transaction((tx) =>
+      ledger.debitIn(tx, {
+        accountId,
+        amountNano: usdToNano(13),
+        to: 'house:operator-credit',
+        kind: 'CREDIT',
+        id: `spend-${accountId}`,
+      }),
+    );
+    const spent = { amountUsd: '15.50', reference };
+    assert.equal((await refundTo(accountId, spent)).status, 402, 'it is spent');
+    const forced = await refundTo(accountId, { ...spent, allowDebt: true });
+    assert.deepEqual([forced.status, forced.body.data?.refunds[0].state], [200, 'paid']);
+    assert.deepEqual([await balance(), await debtOf()], [0, usdToNano(12)]);
+    await deliverAll();
+    await settled();
+    assert.deepEqual([await balance(), await debtOf()], [0, usdToNano(12)]);
+    assert.ok(intent);
+    const nobody = await refundTo('acct_none', { amountUsd: 'all', reference: 'x' });
+    assert.equal(nobody.status, 404);
+  });
+
   /** The fee of a payment in the ledger, in cents. */
   async function postedFee(id: string): Promise<number> {
     const rows = await farebox.app.stores.store.query<{ debit_account: string; amount: bigint }>(

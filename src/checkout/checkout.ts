@@ -15,6 +15,7 @@ import type { RequestContext } from '../http/request-context.ts';
 import { type Feature, type Route, get, post } from '../http/route.ts';
 import type { CardPayment, CardPayments, ProviderName } from '../payments/cards/cards.ts';
 import { autoTopUpRoutes } from './auto-top-up.ts';
+import { type CardRefundParts, cardRefundRoute } from './card-refunds.ts';
 import {
   CREATE_CHECKOUT,
   type CheckoutItem,
@@ -25,7 +26,7 @@ import {
   STRIPE_WEBHOOK,
 } from './schema.ts';
 
-export interface CheckoutParts {
+export interface CheckoutParts extends CardRefundParts {
   readonly config: ConfigInForce;
   readonly store: Store;
   /** `undefined` without a configured provider: the routes then return 503. */
@@ -62,6 +63,7 @@ function checkoutRoutes(parts: CheckoutParts): Route[] {
     });
   return [
     ...autoTopUpRoutes(() => requireCards(parts)),
+    cardRefundRoute(() => requireCards(parts), parts),
     post('/billing/checkout', 'key-or-wallet', CREATE_CHECKOUT, (context) =>
       createCheckout(parts, context),
     ),

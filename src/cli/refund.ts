@@ -36,14 +36,15 @@ Example: farebox refund alice@example.com all`)
       'network of the refund, such as eip155:137 (default: that of its latest payment)',
     )
     .option('--card', 'pay back to the cards of the account of a wallet')
+    .option('--allow-debt', 'with a card: also pay back credit that was spent; the account owes it')
     .option('--state <refund id>', 'continue a refund that was sent, and print its state')
-    .action((wallet, amount, { state: refundId, network, card = false }) => {
+    .action((wallet, amount, { state: refundId, network, card = false, allowDebt = false }) => {
       const isWallet = walletKind(walletOfAccount(accountIdOf(wallet ?? '')) ?? '') !== undefined;
       if (
         refundId?.startsWith(CARD_REFUND) === true ||
         (wallet !== undefined && (card || !isWallet))
       ) {
-        return refundCards(cli, { refundId, given: wallet, amount });
+        return refundCards(cli, { refundId, given: wallet, amount, takesSpent: allowDebt });
       }
       const wanted = refundId === undefined ? wantedRefund(wallet, amount, network) : { refundId };
       return cli.withStores(async (context) => {
@@ -70,12 +71,14 @@ function refundCards(
     readonly refundId: string | undefined;
     readonly given: string | undefined;
     readonly amount: string | undefined;
+    readonly takesSpent: boolean;
   },
 ): Promise<void> {
-  const { refundId, given, amount } = wanted;
+  const { refundId, given, amount, takesSpent } = wanted;
   if (refundId === undefined && amount === undefined) {
     throw new UsageError('The arguments <account> and <amount> are required');
   }
+  if (takesSpent && amount === 'all') throw new UsageError('--allow-debt needs an amount, not all');
   const amountNano = amount === undefined ? 'all' : wantedAmount(amount, CENT_DECIMALS);
   return cli.withStores(async (context) => {
     const { stores } = context;
@@ -85,7 +88,7 @@ function refundCards(
     if (refundId === undefined) {
       const account: Account = await findAccount(stores, given);
       const { usdNano } = await stores.ledger.balances(account.id);
-      refunds = await cards.refund(account.id, amountNano, usdNano);
+      refunds = await cards.refund(account.id, amountNano, usdNano, { takesSpent });
     } else {
       const { paymentId } = await cards.refundState(refundId);
       await cards.check(paymentId);

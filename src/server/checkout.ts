@@ -6,7 +6,7 @@ import type { Config } from '../config/config.ts';
 import { type Clock, isoTimeOrNull } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
-import { toUsdNumber } from '../core/money.ts';
+import { nano, toUsdNumber } from '../core/money.ts';
 import type { Feature } from '../http/route.ts';
 import { type CardPayments, type CardStep, openCards } from '../payments/cards/cards.ts';
 import type { FeatureParts } from './feature-parts.ts';
@@ -52,5 +52,15 @@ export async function cardsFeature(
   notify: WebhooksFeature['notify'],
 ): Promise<Feature> {
   const cards = await openCardPayments({ ...shared, config: shared.config.current, notify });
-  return checkoutFeature({ ...shared, store: shared.stores.store, cards });
+  const { store, ledger, identity } = shared.stores;
+  return checkoutFeature({
+    ...shared,
+    store,
+    cards,
+    hasAccount: async (id) => (await identity.findAccount(id)) !== undefined,
+    availableNano: async (id) => {
+      const { usdNano, heldUsdNano } = await ledger.funds(id);
+      return nano(usdNano - heldUsdNano);
+    },
+  });
 }

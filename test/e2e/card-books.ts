@@ -21,7 +21,12 @@ export interface CardBooks {
 export type CardOrder =
   | { readonly do: 'checkout'; readonly accountId: string; readonly nano: string }
   | { readonly do: 'receive'; readonly body: string; readonly signature: string }
-  | { readonly do: 'refund'; readonly accountId: string; readonly nano: string }
+  | {
+      readonly do: 'refund';
+      readonly accountId: string;
+      readonly nano: string;
+      readonly reference: string;
+    }
   | { readonly do: 'top-up' }
   | { readonly do: 'sweep' };
 
@@ -62,7 +67,9 @@ export async function carryOut(books: CardBooks, order: CardOrder): Promise<void
       });
       return await sweep(books);
     case 'refund':
-      await cards.refund(order.accountId, amountOf(order), amountOf(order));
+      // A repeated order pays nothing.
+      if ((await cards.refundsBy(order.reference)).length > 0) return;
+      await cards.refund(order.accountId, amountOf(order), amountOf(order), order);
       return;
     case 'top-up':
       await cards.topUp();

@@ -30,7 +30,7 @@ const NANO_PER_CENT = 10_000_000n;
 const STEPS: Readonly<Record<CardOrder['do'], readonly CardStep[]>> = {
   checkout: ['opened', 'page'],
   receive: ['journaled', 'read', 'applied'],
-  refund: ['refunded', 'read', 'applied'],
+  refund: ['opened', 'refunded', 'read', 'applied'],
   'top-up': ['charged', 'read', 'applied'],
   sweep: ['refunded', 'read', 'applied'],
 };
@@ -131,7 +131,12 @@ async function oneRound(chaos: Chaos): Promise<void> {
   if (random() < 0.3) await spend(chaos, accountId);
   if (random() < 0.4) {
     const part = String(BigInt(1 + Math.floor(random() * 1_000)) * NANO_PER_CENT);
-    await order(chaos, { do: 'refund', accountId, nano: part });
+    count(chaos, 'refund orders');
+    const reference = `ticket-${chaos.counts.get('refund orders')}`;
+    const refund = { do: 'refund', accountId, nano: part, reference } as const;
+    await order(chaos, refund);
+    // The operator repeats it, whether the process was killed or not.
+    await carryOut(chaos.books, refund).catch(() => undefined); // too little credit is left
   }
   if (random() < 0.4) {
     stripe.declines = random() < 0.4 ? 'insufficient_funds' : undefined;

@@ -59,7 +59,7 @@ const REFUND: RouteDescription = {
   tag: 'Operator',
   summary: 'Refund a wallet',
   about:
-    'Pays credit back to the wallet that paid, in USDC. Credit from a payment that the chain can still revert is kept. `farebox refund` also pays back to cards.',
+    'Pays credit back to the wallet that paid, in USDC. Credit from a payment that the chain can still revert is kept. `POST /admin/accounts/{id}/card-refund` pays back to cards.',
   parameters: ACCOUNT_PATH,
   request: jsonContent(RefundRequest, { amountUsd: 'all', reference: 'ticket-4711' }),
   response: jsonResponse('The refund.', RefundResponse, {
@@ -92,7 +92,8 @@ export function operatorRefundRoutes(parts: AccountParts, payments: Payments | u
       const wallet = walletOfAccount(accountId);
       if (wallet === undefined || walletKind(wallet) === undefined) {
         throw new Fault('INVALID_REQUEST', {
-          message: 'Only a wallet gets USDC back; "farebox refund" pays back to cards',
+          message:
+            'Only a wallet gets USDC back; POST /admin/accounts/{id}/card-refund pays back to cards',
         });
       }
       const { refunds } = requirePayments(payments);

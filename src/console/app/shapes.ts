@@ -13,6 +13,7 @@ import type {
   RequestsResponse,
 } from '../../account/operator/operator-requests-schema.ts';
 import type { RefundResponse } from '../../account/operator/operator-refunds.ts';
+import type { CardRefundResponse } from '../../checkout/card-refunds.ts';
 import type { AccountItem } from '../../account/operator/operator-accounts-schema.ts';
 import type { RateLimitLogResponse, RateLimitsResponse } from '../../account/rate-limits.ts';
 import type { StatementResponse, TopUpItem } from '../../account/statement.ts';
@@ -99,6 +100,7 @@ export type RequestItem = RequestsResponse['data'][number];
 export type FailureItem = FailuresResponse['data'][number];
 export type ExplainedRequest = ExplainedResponse['data'];
 export type RefundState = RefundResponse['data'];
+export type CardRefund = CardRefundResponse['data'];
 export type Model = z.infer<typeof ModelObject>;
 export type Amount = Cost;
 export type Batch = z.infer<typeof BatchObject>;

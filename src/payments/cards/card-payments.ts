@@ -12,7 +12,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { assert } from '../../core/assert.ts';
 import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { Fault, invalidField } from '../../core/faults.ts';
-import type { Ids } from '../../core/ids.ts';
+import { type Ids, sha256Hex } from '../../core/ids.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
 import { type Nano, ZERO, formatUsd, larger, nano, smaller } from '../../core/money.ts';
 import { JobWorker, type Store } from '../../db/db.ts';
@@ -56,6 +56,13 @@ export interface NewCheckout {
   readonly returnUrl: string;
 }
 
+export interface RefundOptions {
+  /** The operator's id of the refund: a second refund with it is not possible. */
+  readonly reference?: string;
+  /** Also pays credit back that was spent: the account then owes it. */
+  readonly takesSpent?: boolean;
+}
+
 export interface Checkout {
   readonly payment: CardPayment;
   readonly url: string;
@@ -78,6 +85,7 @@ const EVENTS_OVERLAP_MS = 10 * MINUTE_MS;
 /** Longer than the provider repeats an event. */
 const EVENTS_KEPT_MS = 40 * DAY_MS;
 const MAX_REFUNDED = 100;
+const REFERENCE_DIGITS = 32;
 const NANO_PER_CENT = 10_000_000n;
 
 export class CardPayments {
@@ -233,6 +241,7 @@ export class CardPayments {
     accountId: string,
     wanted: Nano | 'all',
     availableNano: Nano,
+    { reference, takesSpent = false }: RefundOptions = {},
   ): Promise<readonly CardRefund[]> {
     const { ids, clock } = this.#options;
     const payments = await this.table.ofAccount(accountId, MAX_REFUNDED);
@@ -243,15 +252,27 @@ export class CardPayments {
       if (this.providers.get(provider)?.canRefund !== true) continue;
       const amountNano = smaller(left, nano(creditedNano - refundedNano));
       if (amountNano <= 0n) continue;
-      const id = `refund_${ids.ordered(clock.nowMs())}`;
+      const id =
+        reference === undefined
+          ? `refund_${ids.ordered(clock.nowMs())}`
+          : refundId(reference, parts.length);
       parts.push({ id, paymentId, accountId, amountNano });
       left = nano(left - amountNano);
     }
     const isTooLittle = parts.length === 0 || (wanted !== 'all' && left > 0n);
-    if (isTooLittle || !(await this.table.openRefunds(parts)))
+    if (isTooLittle || !(await this.table.openRefunds(parts, takesSpent)))
       throw tooLittleLeft(accountId, limit);
+    await this.#options.onStep?.('opened');
     for (const { paymentId } of parts) await this.check(paymentId);
     return await Promise.all(parts.map(({ id }) => this.refundState(id)));
+  }
+
+  /** Continues and returns the refunds with this reference; empty if there are none. */
+  async refundsBy(reference: string): Promise<readonly CardRefund[]> {
+    const ids = Array.from({ length: MAX_REFUNDED }, (_, at) => refundId(reference, at));
+    const found = await this.table.refundsWith(ids);
+    for (const { state, paymentId } of found) if (state === 'open') await this.check(paymentId);
+    return await this.table.refundsWith(ids);
   }
 
   async refundState(id: string): Promise<CardRefund> {
@@ -345,6 +366,10 @@ export class CardPayments {
     if (provider !== undefined) return provider;
     throw new Fault('CHECKOUT_NOT_CONFIGURED');
   }
+}
+
+function refundId(reference: string, part: number): string {
+  return `refund_${sha256Hex(reference).slice(0, REFERENCE_DIGITS)}-${part}`;
 }
 
 const NOT_CHARGED: PaymentFacts = {

@@ -47,8 +47,15 @@ export interface CardPostings {
   readonly creditCard: (tx: Queryable, entry: CardEntry) => Promise<unknown>;
   /** Takes a credit back; returns the part that was spent already, which the account owes. */
   readonly reverseCard: (tx: Queryable, entry: CardEntry) => Promise<Nano>;
-  /** Debits unused credit before it is paid back; `false` if the account has less. */
-  readonly debitCardRefund: (tx: Queryable, entry: CardEntry) => Promise<boolean>;
+  /**
+   * Debits unused credit before it is paid back; `false` if the account has less. With `takesSpent` the
+   * account owes the rest.
+   */
+  readonly debitCardRefund: (
+    tx: Queryable,
+    entry: CardEntry,
+    takesSpent: boolean,
+  ) => Promise<boolean>;
   /** Posts a change of the fees of the provider, which can be negative. */
   readonly postCardFee: (tx: Queryable, entry: CardFeeEntry) => Promise<void>;
   readonly restoreCardRefund: (tx: Queryable, entry: CardEntry) => Promise<unknown>;
@@ -288,15 +295,22 @@ export class CardTable extends LeasedTable<CardPayment> {
   }
 
   async refund(id: string): Promise<CardRefund | undefined> {
-    const sql = `SELECT ${REFUND.columns} FROM payments_card_refund WHERE id = $1`;
-    return (await this.store.query(sql, [id])).map(REFUND.parse)[0];
+    return (await this.refundsWith([id]))[0];
+  }
+
+  async refundsWith(ids: readonly string[]): Promise<CardRefund[]> {
+    const sql = `SELECT ${REFUND.columns} FROM payments_card_refund WHERE id IN (${placesFrom(1, ids)}) ORDER BY id`;
+    return (await this.store.query(sql, ids)).map(REFUND.parse);
   }
 
   /**
    * Debits the account and inserts the refunds of some of its payments, in one transaction. Returns
    * `false`, without any change, if the account or a payment has too little left.
    */
-  async openRefunds(refunds: readonly Omit<CardRefund, 'state' | 'failure'>[]): Promise<boolean> {
+  async openRefunds(
+    refunds: readonly Omit<CardRefund, 'state' | 'failure'>[],
+    takesSpent: boolean,
+  ): Promise<boolean> {
     const nowMs = this.#parts.clock.nowMs();
     const tooLittle = new Error('Too little credit is left');
     const debit = async (tx: Queryable): Promise<boolean> => {
@@ -311,7 +325,7 @@ export class CardTable extends LeasedTable<CardPayment> {
         if (payment === undefined) throw tooLittle;
         const { provider } = PAYMENT.parse(payment);
         const entry = { accountId, provider, amountNano, postingId: id };
-        if (!(await this.#parts.debitCardRefund(tx, entry))) throw tooLittle;
+        if (!(await this.#parts.debitCardRefund(tx, entry, takesSpent))) throw tooLittle;
         await tx.query(
           `INSERT INTO payments_card_refund (id, payment_id, account_id, amount_nano, state, created_ms)
            VALUES ($1, $2, $3, $4, 'open', $5)`,

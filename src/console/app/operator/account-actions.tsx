@@ -3,7 +3,7 @@ import { call } from '../api.ts';
 import { usdText } from '../format.ts';
 import { toast } from '../parts/announce.tsx';
 import { ActionForm, AmountField, Select, TextField, useForm } from '../parts/form.tsx';
-import type { RefundState } from '../shapes.ts';
+import type { CardRefund, RefundState } from '../shapes.ts';
 import type { ChangeProps } from './price-rules.tsx';
 
 /** The reference makes a movement idempotent: a retry moves no money. */
@@ -101,6 +101,58 @@ export function Refund({ account, path, changed }: ChangeProps) {
           hint="Such as 4.50, or all."
           required
         />
+      </ActionForm>
+    </details>
+  );
+}
+
+/** Pays credit from card payments back to these cards. The reference makes a retry pay nothing. */
+export function RefundCards({ account, path, changed }: ChangeProps) {
+  const form = useForm({ amount: 'all', debt: 'reject', reference: newReference() });
+  const { action, values, field } = form;
+  const refund = (): void => {
+    void action.run(async () => {
+      const body = {
+        amountUsd: values.amount.trim(),
+        reference: values.reference,
+        allowDebt: values.debt === 'allow',
+      };
+      const { data } = await call<{ data: CardRefund }>(`${path}/card-refund`, {
+        method: 'POST',
+        body,
+      });
+      const states = data.refunds.map(
+        ({ amountUsd, state, failure }) => `${usdText(amountUsd)}: ${failure ?? state}`,
+      );
+      toast(`Refund to cards of ${states.join(', ')}`);
+      form.set({ reference: newReference() });
+      changed();
+    });
+  };
+  return (
+    <details class="action">
+      <summary>Refund to cards</summary>
+      <ActionForm action={action} submit={refund} label="Pay back to cards">
+        <p class="hint">
+          Credit from card payments goes back to the cards that paid, newest payment first. The
+          account has {usdText(account.balance.availableUsd)}. You cannot undo this.
+        </p>
+        <div class="fields-row">
+          <TextField
+            {...field('amount', 'amountUsd')}
+            label="Amount in USD"
+            hint="Such as 4.50, or all."
+            required
+          />
+          <Select
+            {...field('debt')}
+            label="Credit that was spent"
+            options={[
+              ['reject', 'Reject the refund'],
+              ['allow', 'Pay back; the account owes it'],
+            ]}
+          />
+        </div>
       </ActionForm>
     </details>
   );

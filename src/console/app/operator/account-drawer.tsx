@@ -13,10 +13,11 @@ import { CopyId, Facts, State, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { LoadedTable, aside } from '../parts/table.tsx';
 import { type Resource, useCall } from '../resource.ts';
+import { TAKES_CARDS } from '../page-facts.ts';
 import { can } from '../session.ts';
 import type { Account, ApiKey, Budget, List, Page, PricesResponse, Receipt } from '../shapes.ts';
 import { AccountPrices } from './account-prices.tsx';
-import { Movement, Refund, Settings } from './account-actions.tsx';
+import { Movement, Refund, RefundCards, Settings } from './account-actions.tsx';
 import { PriceRules } from './price-rules.tsx';
 
 interface AccountDrawerProps {
@@ -44,6 +45,9 @@ export function AccountDrawer({ id, close, changed }: AccountDrawerProps) {
             {can('billing') && <Movement account={data} path={path} changed={renew} />}
             {can('billing') && data.id.startsWith('wallet:') && (
               <Refund account={data} path={path} changed={renew} />
+            )}
+            {can('billing') && TAKES_CARDS && (
+              <RefundCards account={data} path={path} changed={renew} />
             )}
             {can('own') && (
               <Settings
