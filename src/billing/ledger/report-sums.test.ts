@@ -9,6 +9,7 @@ import { bill } from '../../../test/support/test-ledger.ts';
 import { DAY_MS, HOUR_MS, dayOf } from '../../core/clock.ts';
 import { silentLog } from '../../core/log.ts';
 import { nano, usdToNano } from '../../core/money.ts';
+import type { Store } from '../../db/db.ts';
 import {
   type AnyUsageFilter,
   LEDGER_MIGRATIONS,
@@ -170,7 +171,7 @@ onEachStore('sums of reports', (fixture) => {
         await b.compare(1_000);
         await b.audit();
       }),
-      { numRuns: 3, endOnFailure: true },
+      { numRuns: fixture.dialect === 'sqlite' ? 3 : 2, endOnFailure: true },
     );
   });
 
@@ -215,10 +216,33 @@ onEachStore('sums of reports', (fixture) => {
     await Promise.all([b.add(), b.add()]);
     assert.deepEqual(await b.store.query('SELECT id FROM ledger_report_late'), []);
     await b.compare(60);
-    // The stored rows, read from a day that the rows by key do not have any more.
-    await b.store.query('DELETE FROM ledger_usage_day WHERE day < $1', [b.today() - 1]);
-    const [all] = await b.report(['account_id'], b.today() - 60, b.today());
-    assert.equal(all?.requests, 41n);
+  });
+
+  test('are not changed by a run that another process has overtaken', async () => {
+    const b = await bench();
+    for (let day = 0; day < 9; day += 1) await b.sell({ ...ONE, daysAgo: day });
+    let isOvertaken = false;
+    const overtake = async () => {
+      if (isOvertaken) return;
+      isOvertaken = true;
+      await b.sell({ ...ONE, daysAgo: 8 });
+      assert.ok(await b.add());
+    };
+    // The run has read the sums of the first day before the first transaction.
+    const store = new Proxy(b.store, {
+      get: (target, name: keyof Store) => {
+        if (name !== 'transaction') {
+          const member = target[name];
+          return typeof member === 'function' ? member.bind(target) : member;
+        }
+        return async (...options: Parameters<Store['transaction']>) => {
+          await overtake();
+          return target.transaction(...options);
+        };
+      },
+    });
+    assert.equal(await addReportDays({ store, clock: b.clock, log: silentLog }), false);
+    await b.compare(60);
   });
 
   test('of the version before are stored again, with those that it did not have', async () => {
