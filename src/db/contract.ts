@@ -44,7 +44,7 @@ export interface Queryable {
 export interface WriteOptions {
   /** `false` resolves before the change is on disk, for changes that a crash may undo. */
   readonly durable?: boolean;
-  /** All statements see the rows as of the first one. */
+  /** All statements see the rows as of the first one; only reads, which no write waits for. */
   readonly isSnapshot?: boolean;
   /** Time limit per statement in milliseconds, if longer than that of a request. */
   readonly timeoutMs?: number;

@@ -80,7 +80,8 @@ const CHECKS: readonly { readonly what: string; readonly sql: string }[] = [
   {
     what: 'transfers of an account that does not exist',
     sql: `SELECT t.account_id AS id, 0 AS stored, sum(t.amount_nano) AS recomputed FROM ledger_transfer t
-      WHERE t.kind <> 'FEE' AND NOT EXISTS (SELECT 1 FROM ledger_account a WHERE a.id = t.account_id) GROUP BY t.account_id`,
+      WHERE t.kind <> 'FEE' AND t.account_id IN (SELECT account_id FROM ledger_transfer
+        EXCEPT SELECT id FROM ledger_account) GROUP BY t.account_id`,
   },
   {
     what: 'held against caps',

@@ -9,7 +9,7 @@ import { TestClock } from '../../../test/support/test-clock.ts';
 import { MINUTE_MS, systemClock } from '../../core/clock.ts';
 import { silentLog } from '../../core/log.ts';
 import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
-import type { FileWork } from '../contract.ts';
+import type { FileWork, Queryable } from '../contract.ts';
 import { until } from '../../../test/support/until.ts';
 import { ReadTooLong, StoreUnavailable } from '../failures.ts';
 import { MAX_READ_MS } from '../read-turns.ts';
@@ -231,6 +231,24 @@ test('a log that cannot be copied delays no write', async () => {
       renameSync(`${folder}-away`, folder);
     }
     await store.close();
+  });
+});
+
+test('a snapshot sees no later commit, and no write waits for its end', async () => {
+  await withStore({ clock: systemClock() }, async (store) => {
+    await store.query(INSERT, ['before', '']);
+    const count = async (tx: Queryable) => (await tx.query('SELECT id FROM sample_row')).length;
+    const counts = await store.transaction(
+      async (tx) => {
+        const first = await count(tx);
+        // Without a connection of its own, this write would wait for the snapshot, and so forever.
+        await store.query(INSERT, ['during', '']);
+        await assert.rejects(tx.query(INSERT, ['in', '']), /readonly/);
+        return [first, await count(tx), await count(store)];
+      },
+      { isSnapshot: true },
+    );
+    assert.deepEqual(counts, [1, 1, 2]);
   });
 });
 

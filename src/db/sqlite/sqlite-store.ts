@@ -84,14 +84,8 @@ export class SqliteStore implements FileStore {
   readonly #diskLog: Log;
   #refusing: string | undefined;
   #stopRetrying: (() => void) | undefined;
-  /** `query` names its row type at the call. */
-  readonly #tx: Queryable = {
-    query: async <R>(sql: string, parameters: readonly Parameter[] = []) =>
-      this.#write.rows(sql, parameters) as R[],
-    run: async (statements: readonly Statement[]) => {
-      for (const { sql, parameters } of statements) this.#write.rows(sql, parameters);
-    },
-  };
+  readonly #path: string;
+  readonly #tx: Queryable;
   readonly #drainSoon = (): void => void this.#drain();
   readonly #nextTurn = (): void => {
     this.#isNoticed = false;
@@ -107,6 +101,7 @@ export class SqliteStore implements FileStore {
   #becameIdle: (() => void) | undefined;
 
   constructor(options: SqliteOptions) {
+    this.#path = options.path;
     this.#clock = options.clock;
     this.#diskLog = options.log;
     makeFolder(dirname(options.path));
@@ -122,6 +117,7 @@ export class SqliteStore implements FileStore {
     this.#reader = openConnection(options.path);
     this.#reader.exec('PRAGMA query_only = 1');
     this.#write = new Statements(this.#writer);
+    this.#tx = queryableOn(this.#write);
     this.#read = new Statements(this.#reader);
     this.#dataVersion = this.#writer.prepare('PRAGMA data_version');
     this.#dataVersion.setReturnArrays(true);
@@ -179,6 +175,7 @@ export class SqliteStore implements FileStore {
   }
 
   transaction<T>(body: (tx: Queryable) => Promise<T>, options: WriteOptions = {}): Promise<T> {
+    if (options.isSnapshot === true) return this.#snapshot(body);
     const { promise, resolve, reject } = Promise.withResolvers<T>();
     let ran: { readonly value: T } | undefined;
     this.write({
@@ -192,6 +189,19 @@ export class SqliteStore implements FileStore {
       failed: reject,
     });
     return promise;
+  }
+
+  /** Reads on a connection of its own, so that neither this server nor others wait for the end. */
+  async #snapshot<T>(body: (tx: Queryable) => Promise<T>): Promise<T> {
+    const database = openConnection(this.#path);
+    try {
+      database.exec('PRAGMA query_only = 1; BEGIN');
+      return await body(queryableOn(new Statements(database)));
+    } catch (error) {
+      throw this.#reasonOf(error);
+    } finally {
+      database.close();
+    }
   }
 
   write(work: FileWork): void {
@@ -402,6 +412,17 @@ export class SqliteStore implements FileStore {
 }
 
 const NOTHING: readonly Parameter[] = [];
+
+/** `query` names its row type at the call. */
+function queryableOn(statements: Statements): Queryable {
+  return {
+    query: async <R>(sql: string, parameters: readonly Parameter[] = []) =>
+      statements.rows(sql, parameters) as R[],
+    run: async (all: readonly Statement[]) => {
+      for (const { sql, parameters } of all) statements.rows(sql, parameters);
+    },
+  };
+}
 
 const READ = /^\s*(?:SELECT\b|WITH\b(?![\s\S]*\b(?:INSERT|UPDATE|DELETE)\b))/i;
 
