@@ -10,6 +10,7 @@ import {
   RECEIPT_COLUMNS,
   type UsageRow,
   conditionsOf,
+  rareOf,
 } from './receipts.ts';
 
 /** A list of one account is faster by `receiptsOf`. */
@@ -35,11 +36,8 @@ export async function allReceipts(
   { limit, below, sliceRows }: AllReceiptsPart,
 ): Promise<ScannedPage<UsageRow>> {
   const store = database.readerFor('');
-  // A partial index contains the few receipts with another status.
-  const isRare = filter.status !== undefined && filter.status !== 'completed';
-  const rare = isRare ? "AND status <> 'completed'" : '';
-  const isFiltered =
-    conditionsOf({ ...filter, status: rare ? undefined : filter.status }, []) !== '';
+  const { sql: rare, rest } = rareOf(filter);
+  const isFiltered = rest !== '';
   return scanDown<UsageRow>({
     limit,
     below,
@@ -50,8 +48,9 @@ export async function allReceipts(
     sliceRows,
     startOf: async ([from, end], rows) => {
       const parameters: Parameter[] = [from, end, rows];
+      const status = rare === '' ? '' : conditionsOf({ status: filter.status }, parameters);
       const [row] = await store.query<{ request_id: string }>(
-        `SELECT request_id FROM ledger_usage WHERE request_id >= $1 AND request_id < $2 ${rare}
+        `SELECT request_id FROM ledger_usage WHERE request_id >= $1 AND request_id < $2${rare}${status}
          ${inDays(from, end, parameters)} ORDER BY request_id DESC LIMIT 1 OFFSET $3`,
         parameters,
       );
@@ -61,7 +60,7 @@ export async function allReceipts(
       const parameters: Parameter[] = [from, end, most];
       const days = inDays(from, end, parameters);
       return store.query<UsageRow>(
-        `SELECT ${RECEIPT_COLUMNS} FROM ledger_usage WHERE request_id >= $1 AND request_id < $2 ${rare}
+        `SELECT ${RECEIPT_COLUMNS} FROM ledger_usage WHERE request_id >= $1 AND request_id < $2${rare}
          ${days}${conditionsOf(filter, parameters)} ORDER BY request_id DESC LIMIT $3`,
         parameters,
       );

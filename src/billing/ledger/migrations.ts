@@ -418,4 +418,13 @@ CREATE INDEX ledger_usage_rare ON ledger_usage (request_id) WHERE status <> 'com
   },
   ...COST_MIGRATIONS,
   ...REPORT_MIGRATIONS,
+  {
+    // Receipts with a rare status, by status: of all accounts, and of one account.
+    id: 'ledger-0026',
+    up: `
+DROP INDEX ledger_usage_rare;
+CREATE INDEX ledger_usage_rare ON ledger_usage (status, request_id) WHERE status <> 'completed';
+CREATE INDEX ledger_usage_rare_account ON ledger_usage (account_id, status, created_ms)
+  WHERE status <> 'completed';`,
+  },
 ];

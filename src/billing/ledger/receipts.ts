@@ -186,11 +186,15 @@ async function sliceStart(
   sliceRows: number,
 ): Promise<number> {
   const startMs = dayStartMs(fromDay);
+  const { sql, rest } = rareOf(filter);
   // Without a filter every row matches, so the page limit is enough.
-  if (conditionsOf(filter, []) === '') return startMs;
+  if (rest === '') return startMs;
+  const parameters = [filter.accountId, fromDay, toDay, startMs, place.createdMs, sliceRows];
+  const status = sql === '' ? '' : conditionsOf({ status: filter.status }, parameters);
   const [row] = await store.query<{ created_ms: bigint }>(
-    `SELECT created_ms FROM ledger_usage WHERE ${OWN} ORDER BY created_ms DESC LIMIT 1 OFFSET $6`,
-    [filter.accountId, fromDay, toDay, startMs, place.createdMs, sliceRows],
+    `SELECT created_ms FROM ledger_usage WHERE ${OWN}${sql}${status}
+     ORDER BY created_ms DESC LIMIT 1 OFFSET $6`,
+    parameters,
   );
   if (row === undefined) return startMs;
   // Always advances, even if a millisecond has more rows than a slice.
@@ -209,7 +213,7 @@ function receiptsWithin(
   const wanted = conditionsOf(filter, parameters);
   return store.query<UsageRow>(
     `SELECT ${RECEIPT_COLUMNS} FROM ledger_usage
-     WHERE ${OWN} AND (created_ms < $5 OR request_id < $6)${wanted}
+     WHERE ${OWN}${rareOf(filter).sql} AND (created_ms < $5 OR request_id < $6)${wanted}
      ORDER BY created_ms DESC, request_id DESC LIMIT $${parameters.push(limit)}`,
     parameters,
   );
@@ -239,6 +243,15 @@ export function conditionsOf(
     wanted += ` AND metadata LIKE $${parameters.push(pattern)} ESCAPE '\\'`;
   }
   return wanted;
+}
+
+/** Partial indexes contain the few receipts with another status, which needs no filter then. */
+export function rareOf(filter: ReceiptConditions): { readonly sql: string; readonly rest: string } {
+  const isRare = filter.status !== undefined && filter.status !== 'completed';
+  return {
+    sql: isRare ? " AND status <> 'completed'" : '',
+    rest: conditionsOf({ ...filter, status: isRare ? undefined : filter.status }, []),
+  };
 }
 
 /** Counts receipts by the rollups, which do not record kind and status. */
