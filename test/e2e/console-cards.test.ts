@@ -94,7 +94,8 @@ describe('cards in the console', () => {
       await visitor.open('/console/statement');
       await page.getByRole('heading', { name: /^Statement 20/ }).waitFor();
       await page.getByRole('link', { name: 'Receipt' }).nth(1).waitFor();
-      await page.locator('dl.tiles').getByText('$76.00').waitFor();
+      // The account is new, so the sum of the credits is the closing balance too.
+      await page.locator('dl.tiles').getByText('$76.00').nth(1).waitFor();
       await visitor.checkAccess('statement');
       await visitor.checkWidth('statement');
       await page.emulateMedia({ media: 'print' });
@@ -124,6 +125,35 @@ describe('cards in the console', () => {
     await page.getByRole('button', { name: 'Continue to payment' }).click();
     await page.getByRole('link', { name: 'Back' }).click();
     await page.getByRole('button', { name: 'Add credit' }).waitFor();
+    await visitor.context.close();
+  });
+
+  test('the operator pays a card payment back from the drawer of the account', async () => {
+    const { accountId, secret } = await farebox.account('1');
+    const body = JSON.stringify({ amountUsd: 20 });
+    const started = await fetch(`${origin}/api/v1/billing/checkout`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+      body,
+    });
+    const { id } = (await started.json()) as { id: string };
+    stripe.pay(stripe.sessionOf(id)?.id ?? '');
+    await deliverAll();
+    const { ledger } = farebox.app.stores;
+    const balance = async () => (await ledger.balances(accountId)).usdNano;
+    await until(async () => (await balance()) === 21_000_000_000n, 'the credit');
+    const visitor = await Visitor.open(browser, origin, { host: new URL(stripe.url).host });
+    const { page } = visitor;
+    const { owner } = farebox;
+    await visitor.signIn(await farebox.key({ accountId: owner.accountId, kind: 'ADMIN' }));
+    await visitor.open(`/console/operator/accounts?open=${accountId}`);
+    await page.getByText('Refund to cards').click();
+    await page.getByLabel('Amount in USD').fill('4.50');
+    await visitor.checkAccess('refund to cards');
+    await page.getByRole('button', { name: 'Pay back to cards' }).click();
+    await page.getByText(/^Refund to cards of \$4\.50: paid$/).first().waitFor();
+    assert.equal(await balance(), 16_500_000_000n);
+    await deliverAll();
     await visitor.context.close();
   });
 });
