@@ -157,7 +157,9 @@ export class Leases {
       part.wasUsed = true;
       if (hold !== undefined) return { ok: true, hold };
     }
-    return this.#request(part ?? this.#open(request), request);
+    const opened = part ?? this.#open(request);
+    opened.wasUsed = true;
+    return this.#leased.request(opened, request);
   }
 
   openOf(accountId: string, day: number): OpenAmounts {
@@ -214,11 +216,6 @@ export class Leases {
     const part = this.#leased.open(accountId, state);
     this.#byKey.set(key, part);
     return part;
-  }
-
-  #request(part: AccountPart, request: HoldRequest): Promise<HoldResult> {
-    part.wasUsed = true;
-    return this.#leased.request(part, request);
   }
 
   #callOf(part: AccountPart, waiting: readonly Asking[]): LeaseCall {
@@ -286,7 +283,8 @@ export class Leases {
     }
     if (grant !== undefined && !isKept) {
       this.#endLease(part);
-      lease = newLease(grant, part.capIds !== undefined, this.#parts.clock.nowMs(), losses);
+      const day = dayOf(this.#parts.clock.nowMs());
+      lease = newLease(grant, { isCapped: part.capIds !== undefined, day, losses });
       part.lease = lease;
     } else if (lease?.isOver === true && part.lease !== lease && lease.place === -1) {
       // It ended during the call, without open holds.
@@ -410,16 +408,12 @@ export class Leases {
 
 function newLease(
   { id, kind, addedNano }: LeaseGrant,
-  isCapped: boolean,
-  nowMs: number,
-  losses: number,
+  known: Pick<Lease, 'isCapped' | 'day' | 'losses'>,
 ): Lease {
   return {
-    isCapped,
+    ...known,
     id,
     kind,
-    day: dayOf(nowMs),
-    losses,
     nano: addedNano,
     heldNano: 0n,
     open: 0,
