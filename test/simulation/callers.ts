@@ -5,8 +5,8 @@ import { world } from './world.ts';
 
 export const PRICE_NANO = { input: 1_000n, output: 2_000n };
 export const MODEL = 'm';
-/** Limit of the key of a `capped` caller, and per day of that of a `budgeted` one with its budget. */
-export const CAP_USD = 0.004;
+/** Limits of keys, and per day of the budget of a `budgeted` caller. */
+export const LIMIT_USD = { capped: 0.004, budgeted: 0.04 } as const;
 export const BUDGET = { tag: 'team', value: 'red' } as const;
 export const CREDIT_USD: Readonly<Record<CallerKind, string>> = {
   steady: '100',

@@ -114,6 +114,10 @@ export class Chain {
     return [...this.#received.values()].reduce((sum, units) => sum + units, 0n);
   }
 
+  hasEverReceived(nonce: Hex): boolean {
+    return this.#received.has(nonce);
+  }
+
   get head(): Block {
     return this.blocks.at(-1)!;
   }
@@ -151,7 +155,7 @@ export class Chain {
     readonly nonce: Hex;
     readonly rival: Transaction;
   }[] = [];
-  /** Units of each payment that any branch has ever contained. */
+  /** Units of each payment that any branch has ever contained, by nonce. */
   readonly #received = new Map<string, bigint>();
 
   #mine(): void {
@@ -178,7 +182,7 @@ export class Chain {
       this.pool.delete(transaction.hash);
       state.nonces.set(transaction.from, next + 1);
       const logs = this.#run(transaction.data, state);
-      if (logs !== undefined) this.#received.set(transaction.data, BigInt(logs[1]!.data));
+      if (logs !== undefined) this.#received.set(logs[0]!.topics[2]!, BigInt(logs[1]!.data));
       mined.push({ ...transaction, logs });
     }
     this.#add(mined, state);

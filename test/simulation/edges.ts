@@ -108,7 +108,7 @@ function stop(timeout: unknown): void {
 
 function sleepFor<T>(ms = 1, value?: T, { signal }: { signal?: AbortSignal } = {}): Promise<T> {
   return new Promise((resolve, reject) => {
-    const abort = (): void => reject(signal?.reason);
+    const abort = (): void => reject(new DOMException('The operation was aborted', 'AbortError'));
     if (signal?.aborted === true) return abort();
     const timer = world().schedule(Math.max(1, ms), () => {
       signal?.removeEventListener('abort', abort);

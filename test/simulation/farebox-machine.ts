@@ -6,7 +6,7 @@ import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Config } from '../../src/config/config.ts';
 import { formatProblem, loadConfig } from '../../src/config/config.ts';
-import type { Clock } from '../../src/core/clock.ts';
+import { systemClock } from '../../src/core/clock.ts';
 import type { Log, LogFields } from '../../src/core/log.ts';
 import { StoreUnavailable } from '../../src/db/db.ts';
 import type { App } from '../../src/server/server.ts';
@@ -112,45 +112,12 @@ export class FareboxMachine {
   #open(config: Config, machine: Machine): Promise<App> {
     return startApp({
       config,
-      clock: clockOf(machine),
+      clock: systemClock(),
       ids: seededIds(world().random.between(1, 2 ** 31)),
       log: logOf(machine),
       version: '20260102.030405',
     });
   }
-}
-
-/** The wall clock of a machine can be wrong; its timers follow the time of the world. */
-function clockOf(machine: Machine): Clock {
-  return {
-    nowMs: () => Math.floor(world().nowMs) + machine.skewMs,
-    monotonicMs: () => world().nowMs,
-    sleep: (ms, signal) =>
-      new Promise((resolve, reject) => {
-        const abort = (): void => {
-          timer.cancel();
-          reject(new DOMException('The operation was aborted', 'AbortError'));
-        };
-        const timer = world().schedule(
-          ms,
-          () => {
-            signal?.removeEventListener('abort', abort);
-            resolve();
-          },
-          machine,
-        );
-        if (signal?.aborted === true) abort();
-        else signal?.addEventListener('abort', abort, { once: true });
-      }),
-    every: (ms, work) => {
-      const timer = setInterval(work, ms);
-      return () => clearInterval(timer);
-    },
-    after: (ms, work) => {
-      const timer = setTimeout(work, ms);
-      return () => clearTimeout(timer);
-    },
-  };
 }
 
 function logOf(machine: Machine): Log {

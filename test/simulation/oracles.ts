@@ -6,7 +6,7 @@ import type { App } from '../../src/server/server.ts';
 import type { StripeDouble } from '../support/stripe-double.ts';
 import { PAY_TO, type Chain } from './chain.ts';
 import type { CallerAccount, Seen } from './callers.ts';
-import { CAP_USD } from './callers.ts';
+import { LIMIT_USD } from './callers.ts';
 import { DefectFound } from './world.ts';
 
 /** A unit of USDC, which has six decimals. */
@@ -131,7 +131,7 @@ function capsHold(rows: readonly UsageRow[], accounts: readonly CallerAccount[])
     const spent = rows
       .filter((row) => row.account_id === accountId)
       .reduce((total, row) => total + row.usd_nano, 0n);
-    const cap = BigInt(Math.round(CAP_USD * NANO_PER_USD));
+    const cap = BigInt(Math.round(LIMIT_USD.capped * NANO_PER_USD));
     demand(spent <= cap, () => `${name} spent ${spent} of a limit of ${cap}`);
   }
 }

@@ -9,6 +9,7 @@
  * defect it looks for the shortest plan that shows it, prints its history, and exits with 1.
  */
 import { readFileSync } from 'node:fs';
+import { enableCompileCache } from 'node:module';
 import { parseArgs } from 'node:util';
 import { SimulatedPostgres } from './database.ts';
 import { replaceEdges } from './edges.ts';
@@ -62,6 +63,7 @@ if (values.plant !== undefined) plant(values.plant);
 const givenPlan =
   values.plan === undefined ? undefined : (JSON.parse(readFileSync(values.plan, 'utf8')) as Plan); // printed by an earlier run
 const processes = givenPlan?.processes ?? Number(values.processes);
+enableCompileCache();
 const realMs = performance.now.bind(performance);
 enter(new World('start'));
 const database = processes > 1 ? await SimulatedPostgres.start() : undefined;

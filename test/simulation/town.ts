@@ -5,7 +5,7 @@ import type { Config } from '../../src/config/config.ts';
 import { usdToNano } from '../../src/core/money.ts';
 import { StoreUnavailable } from '../../src/db/db.ts';
 import { StripeDouble, type StripeEvent } from '../support/stripe-double.ts';
-import { BUDGET, CAP_USD, CREDIT_USD, Caller, type CallerAccount, MODEL } from './callers.ts';
+import { BUDGET, CREDIT_USD, Caller, type CallerAccount, LIMIT_USD, MODEL } from './callers.ts';
 import { Chain, PAY_TO } from './chain.ts';
 import { ChainNode } from './chain-node.ts';
 import type { SimulatedPostgres } from './database.ts';
@@ -243,7 +243,7 @@ export class Town {
         const { id: accountId } = await identity.createAccount(plan.name, 'paid');
         const { kind } = plan;
         const isLimited = kind === 'capped' || kind === 'budgeted';
-        const usdLimitNano = isLimited ? usdToNano(CAP_USD) : undefined;
+        const usdLimitNano = isLimited ? usdToNano(LIMIT_USD[kind]) : undefined;
         const limitPeriod = kind === 'capped' ? 'LIFETIME' : 'EPOCH';
         const { key, secret } = await identity.createKey({
           accountId,

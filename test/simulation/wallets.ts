@@ -1,10 +1,10 @@
 /** Owners of wallets, who pay with USDC. */
-import { toHex } from 'viem';
+import { type Hex, toHex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { transferTypedData } from '../../src/payments/evm/chain.ts';
 import { type Chain, NETWORK, PAY_TO, USDC } from './chain.ts';
 import { send } from './http-client.ts';
-import { world } from './world.ts';
+import { DefectFound, world } from './world.ts';
 
 const UNITS_PER_USD = 1_000_000;
 const VALID_SECONDS = 300;
@@ -22,7 +22,9 @@ export async function payByWallet(
   chain.mint(account.address, BigInt(1_000 * UNITS_PER_USD));
   for (let count = 1; !isOver(); count += 1) {
     await world().sleep(random.between(1_000, 20_000));
-    const header = await headerOf(account, random.between(5 * UNITS_PER_USD, 12 * UNITS_PER_USD));
+    const nonce = toHex(random.bytes(32));
+    const units = random.between(5 * UNITS_PER_USD, 12 * UNITS_PER_USD);
+    const header = await headerOf(account, units, nonce);
     for (let tries = 0; tries < MAX_TRIES; tries += 1) {
       const copies = random.once(6) ? 2 : 1;
       const replies = await Promise.all(
@@ -37,6 +39,9 @@ export async function payByWallet(
       );
       const statuses = replies.map((reply) => reply?.status ?? 0);
       world().note(`a wallet saw ${statuses.join(' and ')} for payment ${count}`);
+      if (statuses.includes(200) && !chain.hasEverReceived(nonce)) {
+        throw new DefectFound(`Payment ${count} is confirmed, and the chain never contained it`);
+      }
       if (statuses.some((status) => status >= 200 && status < 500 && status !== 429)) break;
       await world().sleep(random.between(500, 5_000));
     }
@@ -46,6 +51,7 @@ export async function payByWallet(
 async function headerOf(
   account: ReturnType<typeof privateKeyToAccount>,
   units: number,
+  nonce: Hex,
 ): Promise<string> {
   const extra = { name: 'USD Coin', version: '2' };
   const offer = { network: NETWORK, asset: USDC, payTo: PAY_TO, extra };
@@ -55,7 +61,7 @@ async function headerOf(
     value: BigInt(units),
     validAfter: 0n,
     validBefore: BigInt(Math.floor(world().nowMs / 1_000) + VALID_SECONDS),
-    nonce: toHex(world().random.bytes(32)),
+    nonce,
   };
   const signature = await account.signTypedData(transferTypedData(offer, transfer));
   const authorization = Object.fromEntries(
