@@ -161,7 +161,8 @@ function withLabels(line: string, more: string): string {
   return line.replace(/[{ ]/, (end) => (end === '{' ? `{${more},` : `{${more}} `));
 }
 
-const BLOCK = /^# HELP (\S+) .*\n# TYPE .*(?:\n(?!#).*)*/gm;
+/** Values cannot contain it: they have no line break. */
+const HELP = '\n# HELP ';
 
 /**
  * Joins the pages of several processes: each metric once, with the values of all. Of values with
@@ -171,10 +172,11 @@ export function joinedPages(pages: readonly string[]): string {
   const blocks = new Map<string, string[]>();
   const known = new Set<string>();
   for (const page of pages) {
-    for (const [block, name = ''] of page.matchAll(BLOCK)) {
+    for (const block of `\n${page}`.split(HELP).slice(1)) {
       const [help = '', type = '', ...values] = block.split('\n');
+      const [name = ''] = help.split(' ');
       let lines = blocks.get(name);
-      if (lines === undefined) blocks.set(name, (lines = [help, type]));
+      if (lines === undefined) blocks.set(name, (lines = [`# HELP ${help}`, type]));
       for (const line of values) {
         const series = line.slice(0, line.lastIndexOf(' '));
         if (line !== '' && !known.has(series)) lines.push(line);
