@@ -25,10 +25,10 @@ export interface SpokenPiece {
 
 /**
  * A longer piece ends before the next word that begins a phrase, or after half of it at a comma: about
- * three seconds of speech at first, so that the first sound comes early, and nine seconds later, which
+ * a second or two of speech at first, so that the first sound comes early, and nine seconds later, which
  * takes about a second of one core.
  */
-const FIRST_PIECE_SYMBOLS = 45;
+const FIRST_PIECE_SYMBOLS = 20;
 const PIECE_SYMBOLS = 140;
 /** The rules take long for a longer word, which is spelled. */
 const MAX_WORD_LETTERS = 32;

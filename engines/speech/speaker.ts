@@ -8,6 +8,7 @@
  */
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
+import { setTimeout as delay } from 'node:timers/promises';
 import { z } from 'zod';
 import { Fault } from '../../src/core/faults.ts';
 import { JobQueue } from '../../src/core/job-queue.ts';
@@ -17,7 +18,7 @@ import { resolveFrom } from '../server/packages.ts';
 import { readJson } from '../server/request-body.ts';
 import { type EngineRequest, nativePackage } from '../server/server.ts';
 import { loadPronouncer } from './load-pronouncer.ts';
-import type { Pronouncer, SpokenPiece } from './pronounce.ts';
+import type { Pronouncer } from './pronounce.ts';
 import { type Onnx, Voice, type VoiceFiles } from './voice.ts';
 
 const MAX_BODY_BYTES = 1_000_000;
@@ -25,6 +26,10 @@ const MAX_BODY_BYTES = 1_000_000;
 const MAX_CHARACTERS = 10_000;
 const RETRY_AFTER_SECONDS = 10;
 const PAUSE_SECONDS = 0.15;
+/** An encoder that has sent nothing by then waits for more sound. */
+const FIRST_SOUND_MS = 1_000;
+/** Longer than between two outputs of an encoder that has sound. */
+const ENCODER_STEP_MS = 50;
 /** Each has an encoder process; one caller never uses all of them. */
 const SPEECHES = { running: 6, runningOfCaller: 3, waiting: 24, waitingOfCaller: 18 };
 
@@ -76,13 +81,30 @@ export class Speaker {
       throw new Fault('INVALID_REQUEST', { message: 'input: The text has no words' });
     }
     const turn = this.#parts.queue.turnsOf(caller, signal);
-    const samples = piecesOf(pieces, (piece) =>
-      turn(() => voice.speak(piece.phonemes, speed, piece.endsSentence ? PAUSE_SECONDS : 0)),
-    );
+    const sent = { bytes: 0 };
+    /** Waits until the encoder has sent the sound that it has. */
+    async function firstSound(): Promise<void> {
+      const endMs = performance.now() + FIRST_SOUND_MS;
+      const headerBytes = sent.bytes;
+      let before: number;
+      do {
+        before = sent.bytes;
+        await delay(ENCODER_STEP_MS, undefined, { signal });
+      } while ((before === headerBytes || sent.bytes > before) && performance.now() < endMs);
+    }
+    async function* samples(): AsyncGenerator<Buffer> {
+      for (const [at, { phonemes, endsSentence }] of pieces.entries()) {
+        const pauseSeconds = endsSentence ? PAUSE_SECONDS : 0;
+        // The voice blocks the event loop, and with it the sound of the piece before.
+        if (at === 1) await firstSound();
+        yield await turn(() => voice.speak(phonemes, speed, pauseSeconds));
+      }
+    }
     const sound = { format, rate: voice.rate };
     const send = async (): Promise<void> => {
       response.setHeader('content-type', `audio/${format}`);
-      for await (const chunk of this.#parts.media.encodeSpeech(samples, sound, signal)) {
+      for await (const chunk of this.#parts.media.encodeSpeech(samples(), sound, signal)) {
+        sent.bytes += chunk.length;
         if (!response.write(chunk)) await once(response, 'drain', { signal });
       }
       response.end();
@@ -108,13 +130,6 @@ export class Speaker {
       throw error;
     }
   }
-}
-
-async function* piecesOf(
-  pieces: readonly SpokenPiece[],
-  speak: (piece: SpokenPiece) => Promise<Buffer>,
-): AsyncGenerator<Buffer> {
-  for (const piece of pieces) yield await speak(piece);
 }
 
 async function load(files: VoiceFiles, { runtime, threads }: SpeakerParts): Promise<Loaded> {

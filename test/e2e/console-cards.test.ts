@@ -151,7 +151,10 @@ describe('cards in the console', () => {
     await page.getByLabel('Amount in USD').fill('4.50');
     await visitor.checkAccess('refund to cards');
     await page.getByRole('button', { name: 'Pay back to cards' }).click();
-    await page.getByText(/^Refund to cards of \$4\.50: paid$/).first().waitFor();
+    await page
+      .getByText(/^Refund to cards of \$4\.50: paid$/)
+      .first()
+      .waitFor();
     assert.equal(await balance(), 16_500_000_000n);
     await deliverAll();
     await visitor.context.close();

@@ -989,11 +989,11 @@ describe('POST /audio/speech', () => {
     fixture.engine.on(path, async (_heard, response) => {
       response.writeHead(200, { 'content-type': type });
       const each = Math.ceil(bytes.length / pieces);
-      for (let at = 0; at < bytes.length; at += each) {
+      for (let at = 0; at + each < bytes.length; at += each) {
         response.write(bytes.subarray(at, at + each));
         await new Promise((resolve) => setTimeout(resolve, 5));
       }
-      response.end();
+      response.end(bytes.subarray(each * (pieces - 1)));
     });
   const ask = (more: object, headers = {}, signal?: AbortSignal) =>
     fetch(`${fixture.farebox.url}${path}`, {
@@ -1025,6 +1025,22 @@ describe('POST /audio/speech', () => {
     assert.equal(answer.headers.get('x-svc-model-router'), 'studio');
     // Fourteen characters at 15 USD a million.
     assert.equal(nano, 210_000n);
+  });
+
+  test('sound is sent while the engine computes the next one', async () => {
+    const heard = Promise.withResolvers<void>();
+    fixture.engine.on(path, async (_heard, response) => {
+      response.writeHead(200, { 'content-type': 'audio/mpeg' });
+      response.write(mp3.subarray(0, 4_000));
+      await heard.promise;
+      response.end(mp3.subarray(4_000));
+    });
+    const chunks: Uint8Array[] = [];
+    for await (const chunk of (await ask({})).body ?? []) {
+      chunks.push(chunk);
+      heard.resolve();
+    }
+    assert.deepEqual(Buffer.concat(chunks), mp3);
   });
 
   test('a result in another format than the requested one is not charged', async () => {

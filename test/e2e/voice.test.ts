@@ -1,6 +1,7 @@
 /**
- * The embedded voice from outside: `POST /audio/speech` with the official client in each format, with
- * a real voice, charged by characters. The audit is clean at the end.
+ * The embedded voice from outside: `POST /audio/speech` with the official client in each format, charged
+ * by characters. The audit is clean at the end. The voice is a toy that plays a tone for each phoneme;
+ * `bench/voice.ts` runs a real one.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -15,9 +16,8 @@ import { sniffMedia } from '../../src/core/media-type.ts';
 import { CALLER_HEADER } from '../../src/engines/contract.ts';
 import { speechEngine } from '../../src/engines/embedded/programs.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { toySpeech } from '../media/clips.ts';
+import { toySpeech, toyVoice } from '../media/clips.ts';
 import { until } from '../support/until.ts';
-import { testVoice } from '../support/voice.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'farebox-voice-'));
 const TYPES = {
@@ -33,7 +33,7 @@ let client: OpenAI;
 let voiceModel: string;
 
 before(async () => {
-  voiceModel = await testVoice();
+  voiceModel = await toyVoice(folder);
   farebox = await startTestApp({
     media: true,
     yaml: `limits: { plans: { staff: { audio: 1000 } } }
@@ -59,7 +59,7 @@ async function speak(
   format: keyof typeof TYPES,
   more: object = {},
 ): Promise<Buffer> {
-  const order = { model: 'farebox-voice', voice: 'joe', input, response_format: format, ...more };
+  const order = { model: 'farebox-voice', voice: 'toy', input, response_format: format, ...more };
   return Buffer.from(await (await client.audio.speech.create(order)).arrayBuffer());
 }
 
@@ -105,7 +105,7 @@ describe('POST /audio/speech with the embedded voice', () => {
       data: { id: string; model_spec: Record<string, unknown> }[];
     };
     const { model_spec: spec } = data.find(({ id }) => id === 'farebox-voice')!;
-    assert.deepEqual(spec['voices'], ['joe']);
+    assert.deepEqual(spec['voices'], ['toy']);
     assert.deepEqual(spec['supported_formats'], ['mp3', 'opus', 'aac', 'flac', 'wav', 'pcm']);
   });
 });
@@ -140,7 +140,7 @@ describe('turns of the embedded voice', () => {
         ended.push(caller);
       };
       await order('first', 'Hello.');
-      const long = order('long', 'This is one of many sentences. '.repeat(12));
+      const long = order('long', 'This is one of many sentences. '.repeat(60));
       await Promise.all([long, order('short', 'Good morning.')]);
       assert.deepEqual(ended, ['first', 'short', 'long']);
     } finally {

@@ -13,7 +13,9 @@ import { silentLog } from '../../src/core/log.ts';
 import {
   TOY_SPEECH_TOKENS,
   TOY_SPEECH_TONES,
+  TOY_VOICE_CONFIG,
   toySpeechModel,
+  toyVoiceModel,
   portraitSvg,
 } from '../support/engine-fixtures.ts';
 
@@ -84,6 +86,14 @@ export async function toySpeech(folder: string): Promise<string> {
   await writeFile(model, toySpeechModel());
   await writeFile(tokens, TOY_SPEECH_TOKENS);
   return `speechModel: { kind: zipformer-ctc, model: ${JSON.stringify(model)}, tokens: ${JSON.stringify(tokens)} }`;
+}
+
+/** Writes the toy voice; returns the path of its model. */
+export async function toyVoice(folder: string): Promise<string> {
+  const model = join(folder, 'en_US-toy-medium.onnx');
+  await writeFile(model, toyVoiceModel());
+  await writeFile(`${model}.json`, JSON.stringify(TOY_VOICE_CONFIG));
+  return model;
 }
 
 export interface FilmOptions extends ClipOptions {

@@ -20,6 +20,23 @@ export function toySpeechModel(): Buffer {
   return readFileSync(engineFixture('toy-speech.onnx'));
 }
 
+/** Configuration of the toy voice: the symbols of English phonemes, in any order. */
+export const TOY_VOICE_CONFIG = {
+  audio: { sample_rate: 22_050 },
+  inference: { noise_scale: 0.667, length_scale: 1, noise_w: 0.8 },
+  phoneme_id_map: Object.fromEntries(
+    [..."_^$ !',.:;?abdefhijklmnoprstuvwzæðŋɐɑɔəɚɛɜɡɪɹɾʃʊʌʒˈˌːθ"].map((symbol, id) => [
+      symbol,
+      [id],
+    ]),
+  ),
+};
+
+/** A voice that plays a tone for each phoneme. */
+export function toyVoiceModel(): Buffer {
+  return readFileSync(engineFixture('toy-voice.onnx'));
+}
+
 /** A drawn person before a wall. */
 export function portraitSvg(): string {
   return readFileSync(engineFixture('portrait.svg'), 'utf8');

@@ -76,6 +76,9 @@ const RETRY_SECONDS = 30;
 const RESPONSE_TYPES = ['audio/', 'application/octet-stream', 'application/ogg', 'binary/'];
 /** Bytes needed to detect the format; a shorter response has no audio (a WAV header is 44). */
 const HEAD_BYTES = 64;
+/** The engine has ended, or computes, if no bytes follow for this long. */
+const HOLD_MS = 50;
+const LAST_BYTES = 1_024;
 /** The detected type of each format by its first bytes; raw samples have none. */
 const DETECTED_TYPES: Readonly<Record<Exclude<SpeechFormat, 'pcm'>, string>> = {
   mp3: 'audio/mpeg',
@@ -181,6 +184,7 @@ class SpeechResponse implements EngineSink {
   #head: EngineHead | undefined;
   /** The latest bytes, held back until more arrive or the charge is committed. */
   #pending: Buffer = EMPTY;
+  #stopWaiting: (() => void) | undefined;
   #audioBytes = 0;
   #hasAudibleSample = false;
   readonly #hash = createHash('sha256');
@@ -216,6 +220,7 @@ class SpeechResponse implements EngineSink {
     try {
       this.#engineRun = this.#parts.engines.run(this.#call(), this);
       const outcome = await this.#engineRun.outcome;
+      this.#stopWaiting?.();
       await this.#closeFile();
       if (this.#held.signal.aborted) return await this.#chargeDisconnect(outcome);
       const fault = this.#problemOf(outcome) ?? (await this.#checkAudio());
@@ -305,6 +310,8 @@ class SpeechResponse implements EngineSink {
   }
 
   onChunk(chunk: Buffer): boolean {
+    this.#stopWaiting?.();
+    this.#stopWaiting = this.#parts.clock.after(HOLD_MS, () => this.#sendMost());
     if (this.#file === undefined) this.#hasAudibleSample ||= isAudible(chunk, this.#audioBytes);
     this.#audioBytes += chunk.length;
     this.#hash.update(chunk);
@@ -319,6 +326,16 @@ class SpeechResponse implements EngineSink {
     this.#pending = chunk;
     this.#hasSent = true;
     return this.#response.write(this.#encoded(before)) && isStored;
+  }
+
+  /** The engine computes the next sound: sends the bytes that are here, except for the last ones. */
+  #sendMost(): void {
+    const end = this.#pending.length - LAST_BYTES;
+    if (!this.#isFormatChecked || this.#problem !== undefined || end <= 0) return;
+    const most = this.#pending.subarray(0, end);
+    this.#pending = this.#pending.subarray(end);
+    this.#hasSent = true;
+    this.#response.write(this.#encoded(most));
   }
 
   #checkFormat(): void {
