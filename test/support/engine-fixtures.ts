@@ -25,10 +25,9 @@ export const TOY_VOICE_CONFIG = {
   audio: { sample_rate: 22_050 },
   inference: { noise_scale: 0.667, length_scale: 1, noise_w: 0.8 },
   phoneme_id_map: Object.fromEntries(
-    [..."_^$ !',.:;?abdefhijklmnoprstuvwzæðŋɐɑɔəɚɛɜɡɪɹɾʃʊʌʒˈˌːθ"].map((symbol, id) => [
-      symbol,
-      [id],
-    ]),
+    "_^$ !',.:;?abdefhijklmnoprstuvwzæðŋɐɑɔəɚɛɜɡɪɹɾʃʊʌʒˈˌːθ"
+      .split('')
+      .map((symbol, id) => [symbol, [id]]),
   ),
 };
 
