@@ -20,6 +20,28 @@ const own = OWN.split(' ').map((name) => (name === '' ? '' : `/${name}`));
 const operator = OPERATOR.split(' ').map((name) => `/operator/${name}`);
 const playground = PLAYGROUND.split(' ').map((name) => `/playground/${name}`);
 const PAGES = [...own, ...playground, ...operator];
+/** The tabs of the playground, the models and the configuration of sessions need no other data. */
+const PAGES_WITH_DATA = [...own, ...operator].filter((path) => path !== '/models');
+const DATA = /\/api\/v1\/(?!console\/session$|models|events)/;
+/** The text of pages without data. The owner of a new server has a key, and credit in the books. */
+const EMPTY: Readonly<Record<string, string>> = {
+  '': 'No requests yet',
+  '/activity': 'No requests in the last',
+  '/activity/tags': 'No tagged requests on these days',
+  '/batches': 'No batches yet',
+  '/budgets': 'No budgets yet',
+  '/webhooks': 'No webhooks yet',
+  '/members': 'No members yet',
+  '/models': 'No models are available',
+  '/limits': 'No request was rejected by a limit',
+  '/operator/requests': 'No requests on these days',
+  '/operator/failures': 'No requests on these days',
+  '/operator/revenue': 'No charges on these days',
+  '/operator/engines': 'No engine is configured or discovered',
+  '/operator/videos': 'No video jobs yet',
+  '/operator/payments': 'No payments',
+  '/operator/backups': 'There is no backup yet',
+};
 const WIDTHS_PX = [360, 1280];
 /** The colours of a theme change only this. */
 const CONTRAST = {
@@ -118,6 +140,34 @@ describe('all pages of the console', () => {
     await visitor.close();
   });
 
+  test('show placeholder lines until their data arrives', async () => {
+    const visitor = await Visitor.open(browser, origin, {});
+    const { page } = visitor;
+    await visitor.signIn(admin);
+    await visitor.open('/console');
+    await page.locator('h1').waitFor();
+    let waiting: (() => void)[] = [];
+    await page.route(DATA, async (route) => {
+      if (route.request().method() === 'GET') {
+        await new Promise<void>((resolve) => void waiting.push(resolve));
+      }
+      await route.continue();
+    });
+    for (const path of PAGES_WITH_DATA) {
+      await visitor.open(`/console${path}`);
+      await page.locator('h1').waitFor();
+      await page.locator('.loading').first().waitFor();
+      const free = setInterval(() => {
+        for (const go of waiting) go();
+        waiting = [];
+      }, 10);
+      await page.locator('.loading').first().waitFor({ state: 'detached' });
+      clearInterval(free);
+    }
+    await page.unroute(DATA);
+    await visitor.close();
+  });
+
   test('explain an error of the server, and load again', async () => {
     const visitor = await Visitor.open(browser, origin, { refusals: [503] });
     const { page } = visitor;
@@ -125,22 +175,19 @@ describe('all pages of the console', () => {
     await visitor.open('/console');
     await page.locator('h1').waitFor();
     const body = JSON.stringify({ error: 'Broken for a test', code: 'SERVICE_UNAVAILABLE' });
-    const isData = /\/api\/v1\/(?!console\/session$|models|events)/;
-    await page.route(isData, (route) =>
+    await page.route(DATA, (route) =>
       route.request().method() === 'GET'
         ? route.fulfill({ status: 503, contentType: 'application/json', body })
         : route.continue(),
     );
-    // The tabs of the playground, the models and the configuration of sessions need no other data.
-    const pages = [...own, ...operator].filter((path) => path !== '/models');
-    for (const path of pages) {
+    for (const path of PAGES_WITH_DATA) {
       await visitor.open(`/console${path}`);
       await page.locator('h1').waitFor();
       await page.locator('.failure').first().waitFor();
       await page.getByText('Broken for a test').first().waitFor();
       assert.ok((await page.getByRole('button', { name: 'Try again' }).count()) > 0, path);
     }
-    await page.unroute(isData);
+    await page.unroute(DATA);
     await page.getByRole('button', { name: 'Try again' }).first().click();
     await page.locator('.failure').first().waitFor({ state: 'detached' });
     await visitor.close();
@@ -199,4 +246,22 @@ describe('all pages of the console', () => {
     assert.equal((await stored()).prices, null);
     await visitor.close();
   });
+});
+
+test('pages of a new server say in words that they have no data', async () => {
+  const [browser, farebox] = await Promise.all([
+    launchChromium(),
+    startTestApp({ yaml: 'models: []' }),
+  ]);
+  const origin = new URL(farebox.url).origin;
+  await fetch(origin);
+  const visitor = await Visitor.open(browser, origin, {});
+  await visitor.signIn(await farebox.key({ kind: 'ADMIN', description: 'owner' }));
+  for (const [path, title] of Object.entries(EMPTY)) {
+    await visitor.open(`/console${path}`);
+    await visitor.page.locator('.empty').getByText(title).first().waitFor();
+  }
+  await visitor.close();
+  await browser.close();
+  await farebox.stop();
 });

@@ -1,6 +1,7 @@
 /**
  * Every failure explains itself: injected faults of engines, nodes, chains, the database, limits
- * and money are explained from its request id by the operator API, the command line and the log.
+ * and money are explained from its request id by the operator API, the command line, the console and
+ * the log.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -9,11 +10,13 @@ import { type Called, call } from '../app/call.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { type FaultProxy, startFaultProxy } from '../chains/fault-proxy.ts';
 import { type NodeResponse, type TestNode, echoNode, startNode } from '../rpc/node.ts';
+import { launchChromium } from '../support/chromium.ts';
 import { freePort } from '../support/free-port.ts';
 import { type LogLine, memoryLog } from '../support/memory-log.ts';
 import { runCli } from '../support/run-cli.ts';
 import type { Behaviour } from '../support/test-upstream.ts';
 import { until } from '../support/until.ts';
+import { Visitor } from './console-fixture.ts';
 import { type WalletFixture, evmPayment, startWalletFixture } from './wallet-fixture.ts';
 
 /** The prompt of every chat: it must be in no record. */
@@ -539,6 +542,22 @@ rpc:
     const unknown = await runCli(process.cwd(), ['request', 'nothing'], env);
     assert.equal(unknown.code, 1);
     assert.match(unknown.err, /There is no request "nothing"/);
+  });
+
+  test('the console explains the same requests', async () => {
+    const browser = await launchChromium();
+    const origin = new URL(farebox.url).origin;
+    await fetch(origin);
+    const visitor = await Visitor.open(browser, origin, {});
+    await visitor.signIn(operator);
+    for (const { id, facts } of explained) {
+      await visitor.open(`/console/operator/failures?open=${id}`);
+      const drawer = visitor.page.getByRole('dialog');
+      // Without the id, of which the drawer shows a part.
+      for (const fact of facts.slice(1)) await drawer.getByText(fact).first().waitFor();
+    }
+    await visitor.close();
+    await browser.close();
   });
 
   test('a caller that disconnects is recorded, and a plain success is not', async () => {

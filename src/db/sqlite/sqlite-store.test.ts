@@ -412,13 +412,13 @@ test('a read above its time limit fails, and the reads behind it run', async () 
 });
 
 test('a crash of the read process fails one read, which is not repeated in the main process', async () => {
-  await withStore({}, async (store) => {
+  await withStore({}, async (store, path) => {
     const pid = () =>
       Number(
         execFileSync('ps', ['-o', 'pid=,args=', '--ppid', String(process.pid)])
           .toString()
           .split('\n')
-          .find((line) => line.includes('overview-process'))
+          .find((line) => line.includes('overview-process') && line.includes(path))
           ?.trim()
           .split(' ')[0],
       );
