@@ -153,6 +153,8 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
 
   test(`${STALLED} of them are gone after the write timeout, and their memory too`, async () => {
     const before = engine.seen.length;
+    // The test before has ended everywhere, and its memory is free.
+    await until(async () => engine.active === 0 && (await connections()) === 0, 'all is idle');
     const heldBefore = heldNow();
     let mostHeld = 0;
     const look = (): void => void (mostHeld = Math.max(mostHeld, heldNow() - heldBefore));
@@ -168,7 +170,8 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     await until(
       () => {
         look();
-        return mostHeld > 2_000_000;
+        // On a slow machine, the first ones are gone before the last ones begin.
+        return mostHeld > 700_000;
       },
       'that bytes are held',
       LOOK_MS,
