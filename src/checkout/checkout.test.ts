@@ -64,6 +64,19 @@ function cardPayments(fixture: StoreFixture): void {
     stripe.fate = () => 'pass';
   });
 
+  async function spend(usd: number): Promise<void> {
+    const { ledger, store } = farebox.app.stores;
+    await store.transaction((tx) =>
+      ledger.debitIn(tx, {
+        accountId,
+        amountNano: usdToNano(usd),
+        to: 'house:operator-credit',
+        kind: 'CREDIT',
+        id: `spend-${accountId}`,
+      }),
+    );
+  }
+
   async function start(amountUsd: number, more: object = {}) {
     const body = { amountUsd, ...more };
     return await call(farebox, '/billing/checkout', { secret, body });
@@ -214,16 +227,7 @@ function cardPayments(fixture: StoreFixture): void {
     await deliverAll();
     await balanceBecomes(16);
     // The account has spent all but 3 USD.
-    const { ledger, store } = farebox.app.stores;
-    await store.transaction((tx) =>
-      ledger.debitIn(tx, {
-        accountId,
-        amountNano: usdToNano(13),
-        to: 'house:operator-credit',
-        kind: 'CREDIT',
-        id: `spend-${accountId}`,
-      }),
-    );
+    await spend(13);
     const dispute = stripe.dispute(intent, 1_500);
     await deliverAll();
     await balanceBecomes(0);
@@ -271,16 +275,7 @@ function cardPayments(fixture: StoreFixture): void {
     const more = await refundTo(accountId, { amountUsd: '15.51', reference });
     assert.deepEqual([more.status, more.body.code], [402, 'INSUFFICIENT_BALANCE'], more.text);
     assert.equal(await balance(), 16.5);
-    const { ledger, store } = farebox.app.stores;
-    await store.transaction((tx) =>
-      ledger.debitIn(tx, {
-        accountId,
-        amountNano: usdToNano(13),
-        to: 'house:operator-credit',
-        kind: 'CREDIT',
-        id: `spend-${accountId}`,
-      }),
-    );
+    await spend(13);
     const spent = { amountUsd: '15.50', reference };
     assert.equal((await refundTo(accountId, spent)).status, 402, 'it is spent');
     const forced = await refundTo(accountId, { ...spent, allowDebt: true });
