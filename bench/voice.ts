@@ -1,14 +1,15 @@
 /**
  * The embedded voice with a real model: time to the first sound of a text, and time per second of
- * speech. The first run fetches the voice (58 MB).
+ * speech. Set `VOICE` to the `.onnx` file of a Piper voice for American English.
  *
- * Run: node bench/voice.ts
+ * Run: VOICE=en_US-joe-medium.onnx node bench/voice.ts
  */
+import { resolve } from 'node:path';
 import { startFarebox } from '../test/e2e/farebox-process.ts';
 import { toySpeech } from '../test/media/clips.ts';
 import { until } from '../test/support/until.ts';
+import { voiceName } from '../src/engines/embedded/programs.ts';
 import { median, stopAll, temporaryFolder } from './harness.ts';
-import { realVoice } from './voice-file.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '9');
 /** The voice has samples of two bytes. */
@@ -19,6 +20,9 @@ const TEXTS = {
     'The lighthouse keeper climbed 214 steps at 6:30 every evening. He lit the lamp, wrote the date in his book, and looked for ships until midnight. On some nights there were none.',
 };
 
+const model = process.env['VOICE'];
+if (model === undefined) throw new Error('Set VOICE to the .onnx file of a Piper voice');
+const voice = voiceName(model);
 const folder = temporaryFolder();
 const farebox = await startFarebox({
   folder,
@@ -28,7 +32,7 @@ const farebox = await startFarebox({
 embedded: { download: false }
 discovery: { enabled: false }
 log: { level: silent }
-media: { ${await toySpeech(folder)}, voiceModel: ${await realVoice()} }
+media: { ${await toySpeech(folder)}, voiceModel: ${JSON.stringify(resolve(model))} }
 limits: { starterCreditUsd: 1000, plans: { staff: { audio: 1000 } } }
 `,
 });
@@ -38,7 +42,7 @@ async function speak(input: string, format: string) {
   const response = await fetch(`${farebox.url}/audio/speech`, {
     method: 'POST',
     headers: { authorization: `Bearer ${farebox.secret}`, 'content-type': 'application/json' },
-    body: JSON.stringify({ model: 'farebox-voice', voice: 'joe', input, response_format: format }),
+    body: JSON.stringify({ model: 'farebox-voice', voice, input, response_format: format }),
   });
   if (response.status !== 200) return undefined;
   let firstMs: number | undefined;
