@@ -104,7 +104,7 @@ export async function endOfJob(
     return 'The job of the engine has no result in time';
   } finally {
     // Not awaited: the caller has disconnected, or receives an error.
-    if (!isOver) void removeJob(engines, engineCallOf(job, call));
+    if (!isOver) removeJob(engines, engineCallOf(job, call)).catch(() => undefined);
   }
 }
 
