@@ -3,8 +3,8 @@
  * one list, the slow ones first. They share one PostgreSQL and one build of the program, which
  * starts faster than its source; files of one process also share chains and loaded modules.
  * Temporary files of the tests are in one folder, which is removed at the end. The report of a file
- * is printed when it is complete; the slowest files and totals are printed at the end. Exits with 1
- * if a test failed, a process crashed, or a file did not run.
+ * is printed when it is complete; the slowest files, totals and all failures are printed at the end.
+ * Exits with 1 if a test failed, a process crashed, or a file did not run.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -124,6 +124,8 @@ console.log(`ℹ seconds ${Math.round((Date.now() - startedMs) / 1_000)}`);
 console.log(`ℹ seconds of the cores ${Math.round(cpuSeconds(process.pid))}`);
 const seen = new Set(times.filter(({ tests }) => tests > 0).map(({ file }) => file));
 for (const file of files) if (!seen.has(file)) broken.push(`No test of ${file} has run`);
+for (const { file, failures } of times)
+  for (const failure of failures) console.error(`✖ ${file}: ${failure}`);
 for (const line of broken) console.error(line);
 await postgres?.close();
 rmSync(folder, { recursive: true, force: true });
