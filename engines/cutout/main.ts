@@ -8,9 +8,8 @@
  * half a gigabyte; their callers take turns in steps of less than a second.
  */
 import { z } from 'zod';
-import { nextTurn } from '../../src/core/event-loop.ts';
-import { JobQueue, type Turn } from '../../src/core/job-queue.ts';
-import { engineQueue } from '../server/engine-queue.ts';
+import { JobQueue } from '../../src/core/job-queue.ts';
+import { blockingTurn, engineQueue } from '../server/engine-queue.ts';
 import { reasonOf } from '../../src/core/log.ts';
 import { packagePath } from '../../src/core/package-root.ts';
 import { type EngineRequest, nativePackage, sendBytes, serveEngine } from '../server/server.ts';
@@ -61,14 +60,7 @@ serveEngine(async (given, report) => {
     bytes: Buffer,
     { caller, signal }: EngineRequest,
   ): Promise<{ png: Buffer; model: string }> {
-    const step = steps.turnsOf(caller, signal);
-    // Requests that arrived during a step join the queue before it selects the next caller.
-    const turn: Turn = (work) =>
-      step(async () => {
-        const result = await work();
-        await nextTurn();
-        return result;
-      });
+    const turn = blockingTurn(steps.turnsOf(caller, signal));
     const image = await turn(() => editor.decode(bytes));
     const guide = await turn(() => editor.guideCopy(image));
     const { mask, model } = await turn(async () => {

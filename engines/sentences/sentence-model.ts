@@ -6,8 +6,8 @@
  * A text longer than the window is cut at spaces, and the vectors of its windows are averaged by
  * length.
  */
-import { nextTurn } from '../../src/core/event-loop.ts';
 import type { Turn } from '../../src/core/job-queue.ts';
+import { blockingTurn } from '../server/engine-queue.ts';
 import { nativePackage } from '../server/server.ts';
 import { SENTENCE_DIMENSIONS } from '../../src/engines/embedded/program-contract.ts';
 
@@ -18,8 +18,6 @@ const WINDOW_CHARACTERS = 500;
  * as long as that of a single short text, 50 ms, and one of a whole window 120 ms.
  */
 const CHARACTERS_AT_ONCE = 200;
-/** In separate turns of the event loop, a connection, the head and the body of a request arrive. */
-const EVENT_LOOP_TURNS = 3;
 
 export interface SentenceVectors {
   readonly vectors: readonly Float32Array[];
@@ -67,15 +65,10 @@ export class SentenceModel {
     const windows = inputs.flatMap((text, input) =>
       windowsOf(text).map((part): Window => ({ input, text: part })),
     );
+    const next = blockingTurn(turn);
     let tokens = 0;
     for (const some of runsOf(windows)) {
-      const vectors = await turn(async () => {
-        const run = await this.#model.embed(some.map(({ text }) => text));
-        // The encoder blocks the event loop. Requests that arrived meanwhile join the queue before
-        // it selects the next caller.
-        for (let count = 0; count < EVENT_LOOP_TURNS; count += 1) await nextTurn();
-        return run;
-      });
+      const vectors = await next(() => this.#model.embed(some.map(({ text }) => text)));
       for (const [index, { input, text }] of some.entries()) {
         tokens += this.#model.tokenizer.encode(text).length;
         addTo(sums[input], vectors[index], text.length);

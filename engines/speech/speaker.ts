@@ -14,6 +14,7 @@ import { Fault } from '../../src/core/faults.ts';
 import { JobQueue } from '../../src/core/job-queue.ts';
 import { SPEECH_ENCODERS, type SpeechFormat } from '../../src/engines/media/media-task.ts';
 import type { Media } from '../../src/engines/media/media.ts';
+import { blockingTurn } from '../server/engine-queue.ts';
 import { resolveFrom } from '../server/packages.ts';
 import { readJson } from '../server/request-body.ts';
 import { type EngineRequest, nativePackage } from '../server/server.ts';
@@ -45,7 +46,7 @@ interface Loaded {
 }
 
 export type RuntimePackages = z.infer<typeof RuntimePackages>;
-export const RuntimePackages = z.object({ folder: z.string(), names: z.array(z.string()) });
+export const RuntimePackages = z.object({ folder: z.string(), names: z.array(z.string()).readonly() });
 
 export interface SpeakerParts {
   readonly media: Media;
@@ -80,7 +81,7 @@ export class Speaker {
     if (pieces.length === 0) {
       throw new Fault('INVALID_REQUEST', { message: 'input: The text has no words' });
     }
-    const turn = this.#parts.queue.turnsOf(caller, signal);
+    const turn = blockingTurn(this.#parts.queue.turnsOf(caller, signal));
     const sent = { bytes: 0 };
     /** Waits until the encoder has sent the sound that it has. */
     async function firstSound(): Promise<void> {

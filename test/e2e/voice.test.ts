@@ -4,6 +4,7 @@
  * `bench/voice.ts` runs a real one.
  */
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -109,6 +110,63 @@ describe('POST /audio/speech with the embedded voice', () => {
     assert.deepEqual(spec['supported_formats'], ['mp3', 'opus', 'aac', 'flac', 'wav', 'pcm']);
   });
 });
+
+describe('callers that close the response early', () => {
+  const input = 'This is one of many sentences. '.repeat(130);
+
+  /** Starts a speech and resolves after its first sound, to the function that closes it. */
+  async function begun(): Promise<() => void> {
+    const aborter = new AbortController();
+    const { ok, body } = await fetch(`${farebox.url}/audio/speech`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${farebox.owner.secret}`,
+        'content-type': 'application/json',
+      },
+      body: JSON.stringify({ model: 'farebox-voice', input, response_format: 'pcm' }),
+      signal: aborter.signal,
+    });
+    assert.ok(ok);
+    await body!.getReader().read();
+    return () => aborter.abort();
+  }
+
+  test('they pay for the text, and the voice is free for their next one', async () => {
+    const before = await spent();
+    // As many as one caller may have at once: another one waits for the end of one of them.
+    const closes = await Promise.all([begun(), begun(), begun()]);
+    const { secret } = await farebox.account('1');
+    const other = new OpenAI({ baseURL: farebox.url, apiKey: secret, maxRetries: 0 });
+    const ended: string[] = [];
+    const order = async (from: OpenAI, text: string): Promise<void> => {
+      const body = { model: 'farebox-voice', voice: 'toy', input: text } as const;
+      await (await from.audio.speech.create({ ...body, response_format: 'pcm' })).arrayBuffer();
+      ended.push(text === input ? 'long' : 'short');
+    };
+    const long = order(other, input);
+    for (const close of closes) close();
+    await order(client, 'Hello.');
+    await long;
+    assert.deepEqual(ended, ['short', 'long']);
+    const nano = BigInt(input.length * 3 + 'Hello.'.length) * 1_000n;
+    await until(async () => (await spent()) - before === nano, 'the charge of the whole texts');
+    await until(() => encoders() === 0, 'the end of the encoders');
+  });
+});
+
+/** Number of encoder processes: the children of the engine, which is a child of this process. */
+function encoders(): number {
+  const rows = execFileSync('ps', ['-A', '-o', 'pid=,ppid=,args='], { encoding: 'utf8' })
+    .split('\n')
+    .map((line) => line.trim().split(/\s+/));
+  const engines = rows
+    .filter(
+      ([, parent, ...args]) => Number(parent) === process.pid && /speech.main/.test(args.join(' ')),
+    )
+    .map(([pid]) => pid);
+  assert.equal(engines.length, 1);
+  return rows.filter(([, parent]) => parent === engines[0]).length;
+}
 
 describe('turns of the embedded voice', () => {
   const noFetch = (): Promise<string> => Promise.reject(new Error('no network here'));
