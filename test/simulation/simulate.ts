@@ -69,9 +69,7 @@ enter(new World('start'));
 const database = processes > 1 ? await SimulatedPostgres.start() : undefined;
 replaceEdges();
 const { Town } = await import('./town.ts');
-/** Numbers the calls of chain nodes; a process has one counter. */
-const IDS = new URL('../../node_modules/viem/_esm/utils/rpc/id.js', import.meta.url).href;
-const { idCache } = (await import(IDS)) as { readonly idCache: { reset(): void } }; // by its source
+const { resetLibraries } = await import('./libraries.ts');
 
 const durationMs =
   Number(values.hours ?? Number(values.minutes) / MINUTES_PER_HOUR) * MINUTES_PER_HOUR * MINUTE_MS;
@@ -102,7 +100,7 @@ async function runPlan(plan: Plan, isTraced = false): Promise<Ran> {
   const world = new World(plan.seed);
   if (isTraced) world.onLine = (line) => console.log(line);
   enter(world);
-  idCache.reset();
+  resetLibraries();
   try {
     return { world, result: await new Town(plan, database).run() };
   } catch (defect) {

@@ -26,18 +26,19 @@ async function simulate(code: number, ...options: readonly string[]): Promise<st
   return ended.stdout;
 }
 
-test('the books are right after crashes, pauses and lost messages, and a seed has one history', async () => {
-  const [one, other] = await Promise.all([
+test('the books are right after crashes and lost messages, and a seed has one history', async () => {
+  const [both, alone] = await Promise.all([
     simulate(0, '--seed', '20', '--seeds', '2', '--minutes', '0.3'),
-    simulate(0, '--seed', '20', '--minutes', '0.3'),
+    simulate(0, '--seed', '21', '--minutes', '0.3'),
   ]);
-  const hashes = [...`${one}${other}`.matchAll(/^seed (\d+): ([0-9a-f]{16}), (\d+) of/gm)];
+  const hashes = [...`${both}${alone}`.matchAll(/^seed (\d+): ([0-9a-f]{16}), (\d+) of/gm)];
   assert.deepEqual(
     hashes.map(([, seed]) => seed),
-    ['20', '21', '20'],
+    ['20', '21', '21'],
   );
-  assert.equal(hashes[0]?.[2], hashes[2]?.[2]);
   assert.notEqual(hashes[0]?.[2], hashes[1]?.[2]);
+  // The second run has wallets, whose libraries keep state in the process.
+  assert.equal(hashes[1]?.[2], hashes[2]?.[2]);
   for (const [, , , served] of hashes) assert.ok(Number(served) > 20);
 });
 
