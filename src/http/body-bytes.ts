@@ -85,7 +85,7 @@ export function readBytes<R extends Receiver>(
         ? new Fault('PAYLOAD_TOO_LARGE')
         : memory.reserve(receiver, sizeBytes - receiver.bodyBytes);
     if (refusal === undefined) return;
-    // The rest is read and discarded, so that the response is not lost with the connection.
+    // The rest is discarded; `limitUnreadBody` bounds it.
     request.off('data', take);
     pieces = [];
     reject(refusal);

@@ -1,0 +1,108 @@
+/** Callers that get their response before they have sent their request body, on real connections. */
+import assert from 'node:assert/strict';
+import { type Socket, connect } from 'node:net';
+import { after, before, describe, test } from 'node:test';
+import { type Bench, startWithEngine } from '../../test/app/call.ts';
+import { until } from '../../test/support/until.ts';
+
+const LIMIT_BYTES = 20_000;
+const PIECE = Buffer.alloc(65_536, 'x');
+const CHUNK = Buffer.concat([Buffer.from('10000\r\n'), PIECE, Buffer.from('\r\n')]);
+/** More than the buffers of both kernels take. */
+const MAX_SENT_BYTES = 64 * 1_024 * 1_024;
+
+describe('a response before the end of the request body', () => {
+  let bench: Bench;
+  let secret: string;
+
+  before(async () => {
+    bench = await startWithEngine({
+      yaml: `http: { jsonLimitBytes: ${LIMIT_BYTES}, requestTimeoutSeconds: 10 }`,
+    });
+    ({ secret } = await bench.farebox.account('5'));
+  });
+  after(() => bench.stop());
+
+  function open(): { readonly socket: Socket; readonly received: () => string } {
+    const { hostname, port } = new URL(bench.farebox.url);
+    const socket = connect(Number(port), hostname);
+    let text = '';
+    socket.setEncoding('utf8').on('data', (piece: string) => (text += piece));
+    socket.on('error', () => undefined); // the server closes the connection
+    return { socket, received: () => text };
+  }
+
+  const headOf = (path: string, key: string, framing: string): string =>
+    [
+      `POST /api/v1${path} HTTP/1.1`,
+      'host: x',
+      `authorization: Bearer ${key}`,
+      'content-type: application/json',
+      `${framing}\r\n\r\n`,
+    ].join('\r\n');
+  const LARGE = 'content-length: 100000000000';
+  const CHUNKED = 'transfer-encoding: chunked';
+
+  /** Sends until the server closes the connection; returns the number of bytes. */
+  async function sendForEver(socket: Socket, head: string): Promise<number> {
+    const { promise: closed, resolve } = Promise.withResolvers<void>();
+    socket.once('close', () => resolve());
+    socket.write(head);
+    const piece = head.includes(CHUNKED) ? CHUNK : PIECE;
+    let sentBytes = 0;
+    while (!socket.closed && sentBytes < MAX_SENT_BYTES) {
+      sentBytes += piece.length;
+      if (socket.write(piece)) continue;
+      const drained = new Promise<void>((drain) => socket.once('drain', () => drain()));
+      await Promise.race([drained, closed]);
+    }
+    socket.destroy();
+    return sentBytes;
+  }
+
+  const cases = [
+    ['a body above its limit', 413, '/chat/completions', () => secret, LARGE],
+    ['a chunked body above its limit', 413, '/chat/completions', () => secret, CHUNKED],
+    ['an unknown key', 401, '/chat/completions', () => 'none', LARGE],
+    ['an unknown path', 404, '/none', () => secret, CHUNKED],
+    ['a body of another type', 415, '/audio/transcriptions', () => secret, LARGE],
+  ] as const;
+  for (const [title, status, path, keyOf, framing] of cases) {
+    test(`${title} is read up to a bound, after which the connection is closed`, async () => {
+      const { socket, received } = open();
+      const sentBytes = await sendForEver(socket, headOf(path, keyOf(), framing));
+      assert.ok(sentBytes < MAX_SENT_BYTES, `${sentBytes} bytes were sent`);
+      assert.match(received(), new RegExp(`^HTTP/1\\.1 ${status} `));
+    });
+  }
+
+  test('a caller that sends nothing more is disconnected', async () => {
+    const { socket, received } = open();
+    socket.write(headOf('/chat/completions', secret, LARGE));
+    await new Promise<void>((resolve) => socket.once('close', () => resolve()));
+    assert.match(received(), /^HTTP\/1\.1 413 /);
+  });
+
+  test('a client that uses connections again gets each response', async () => {
+    for (let turn = 0; turn < 3; turn += 1) {
+      const response = await fetch(`${bench.farebox.url}/chat/completions`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+        body: Buffer.alloc(5_000_000, 'x'),
+      });
+      assert.deepEqual([response.status, response.headers.get('connection')], [413, 'close']);
+      await response.text();
+    }
+  });
+
+  test('a caller that ends its body keeps the connection', async () => {
+    const { socket, received } = open();
+    const body = Buffer.alloc(200_000, 'x');
+    socket.write(headOf('/chat/completions', secret, `content-length: ${body.length}`));
+    socket.write(body);
+    await until(() => received().includes('HTTP/1.1 413'), 'the response');
+    socket.write(`GET /api/v1/models HTTP/1.1\r\nhost: x\r\n\r\n`);
+    await until(() => received().includes('HTTP/1.1 200'), 'the next response');
+    socket.destroy();
+  });
+});

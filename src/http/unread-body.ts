@@ -1,0 +1,50 @@
+/**
+ * Bounds what a caller can send after its response. A response can be complete before the request is,
+ * such as a 413 or a 401. Closing the connection at once would reset it, and a caller that is still
+ * sending could lose the response. So the server discards some of the rest, then stops reading, and
+ * closes the connection after two seconds.
+ */
+import type { IncomingMessage } from 'node:http';
+import { type Clock, SECOND_MS } from '../core/clock.ts';
+
+/** As of Go's HTTP server. A caller that sends no more can use its connection again. */
+const MAX_DISCARDED_BYTES = 256 * 1_024;
+const CLOSE_AFTER_MS = 2 * SECOND_MS;
+
+/**
+ * Called before an error response. Returns whether the rest of the body is or may be too long, so that
+ * the response has to announce the end of the connection; otherwise a caller would use it again.
+ */
+export function isRestTooLong({ complete, headers, socket }: IncomingMessage): boolean {
+  const { 'content-length': length, 'transfer-encoding': coding } = headers;
+  const isLong = length === undefined ? coding !== undefined : Number(length) > MAX_DISCARDED_BYTES;
+  if (complete || !isLong) return false;
+  // Node would close an announced connection with the response; `limitUnreadBody` closes it.
+  socket.destroySoon = () => undefined;
+  return true;
+}
+
+/** Called after the response of an incomplete request. `isLast`: the response announced the end. */
+export function limitUnreadBody(request: IncomingMessage, isLast: boolean, clock: Clock): void {
+  const { socket } = request;
+  if (socket.destroyed) return;
+  let discardedBytes = 0;
+  // A request cannot be read after its response, so the bytes of the connection are counted.
+  const discard = (bytes: Buffer): void => {
+    discardedBytes += bytes.length;
+    if (discardedBytes <= MAX_DISCARDED_BYTES) return;
+    // A request that is being read would resume the connection.
+    request.pause();
+    socket.pause();
+  };
+  const cancel = clock.after(CLOSE_AFTER_MS, () => socket.destroy());
+  const end = (): void => {
+    cancel();
+    socket.off('data', discard);
+    socket.off('close', end);
+    if (isLast) socket.destroy();
+  };
+  socket.on('data', discard);
+  socket.once('close', end);
+  request.once('end', end);
+}
