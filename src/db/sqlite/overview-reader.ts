@@ -90,7 +90,8 @@ export class OverviewReader {
   #start(): ChildProcess {
     const child = fork(siblingUrl(import.meta.url, './overview-process'), [this.#path], {
       env: compileCache(),
-      stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+      // The process ends when this pipe closes, also during a read.
+      stdio: ['pipe', 'ignore', 'ignore', 'ipc'],
       // Transfers 64-bit integers and bytes unchanged.
       serialization: 'advanced',
     });

@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, renameSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { MINUTE_MS, systemClock } from '../../core/clock.ts';
 import { silentLog } from '../../core/log.ts';
@@ -432,5 +434,23 @@ test('a crash of the read process fails one read, which is not repeated in the m
     process.kill(pid(), 'SIGKILL');
     await assert.rejects(long, StoreUnavailable);
     assert.deepEqual(await read(), [{ one: 1n }]);
+  });
+});
+
+test('a running read ends with a server that is killed', async () => {
+  await withStore({}, async (_store, path) => {
+    const entry = new URL('../../../test/databases/endless-read-process.ts', import.meta.url);
+    const server = spawn(process.execPath, [fileURLToPath(entry), path], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    await once(server.stdout, 'data');
+    const isReading = (): boolean =>
+      execFileSync('ps', ['-A', '-o', 'args='])
+        .toString()
+        .split('\n')
+        .some((line) => line.includes('overview-process') && line.includes(path));
+    assert.ok(isReading());
+    server.kill('SIGKILL');
+    await until(() => !isReading(), 'that the read ends', 50);
   });
 });
