@@ -1,12 +1,6 @@
 /** `GET /billing/statement`: transactions and the charges of each day; `GET /billing/top-ups`. */
 import { z } from 'zod';
-import {
-  type ChargedDay,
-  type MovementRow,
-  chargedDays,
-  movementsOf,
-  periodBalances,
-} from '../billing/ledger/ledger.ts';
+import { type ChargedDay, type MovementRow, statementPage } from '../billing/ledger/ledger.ts';
 import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import { formatUsd, toUsdNumber, usdToNano } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
@@ -131,12 +125,13 @@ export async function sendStatement(
   const isCsv = wantsCsv(context, query);
   const limit = (isCsv ? MAX_CSV_ROWS : query.limit) + 1;
   const after = id === CHARGES_ID ? { createdMs } : { createdMs, id, part };
-  const [movements, days, balances] = await Promise.all([
-    movementsOf(store, accountId, dayStartMs(fromDay), { limit, after }),
-    chargedDays(store, accountId, { fromDay, toDay: lastDay }, limit),
-    periodBalances(store, accountId, { fromDay, toDay }),
-  ]);
-  const [openingUsd, closingUsd] = [balances.openingNano, balances.closingNano].map((nanos) =>
+  const range = { fromDay, toDay, after, lastDay, limit };
+  const { movements, days, openingNano, closingNano } = await statementPage(
+    store,
+    accountId,
+    range,
+  );
+  const [openingUsd, closingUsd] = [openingNano, closingNano].map((nanos) =>
     nanos === undefined ? undefined : formatUsd(nanos),
   );
   const lines = [

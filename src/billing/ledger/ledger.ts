@@ -87,15 +87,8 @@ export { expectedSettlement } from './settle.ts';
 export { spentEver } from './spent-ever.ts';
 export type { AccountFigures, CapUse } from './account-figures.ts';
 export { accountFigures, usedCaps, walletAccounts } from './account-figures.ts';
-export {
-  type MovementPlace,
-  type MovementRow,
-  type TransactionRow,
-  countTransactions,
-  movementsOf,
-  periodBalances,
-  transactionsOf,
-} from './movements.ts';
+export { type TransactionRow, countTransactions, transactionsOf } from './movements.ts';
+export { type ChargedDay, type MovementRow, statementPage } from './statement-page.ts';
 export { type Books, CUSTOMERS, journalSums, readBooks } from './books.ts';
 export { allReceipts } from './all-receipts.ts';
 export { cardFees, postCardFee } from './fees.ts';
@@ -113,14 +106,12 @@ export {
 } from './receipts.ts';
 export {
   type AnyUsageFilter,
-  type ChargedDay,
   type UsageFilter,
   type UsageGroup,
   type UsageGrouping,
   type UsageTagRow,
   type UsageSums,
   type CostGroup,
-  chargedDays,
   costGroups,
   countUsageDays,
   countUsageTags,

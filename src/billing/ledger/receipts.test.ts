@@ -10,14 +10,10 @@ import { TestClock } from '../../../test/support/test-clock.ts';
 import { TestLedger, bill } from '../../../test/support/test-ledger.ts';
 import {
   LEDGER_MIGRATIONS,
-  type MovementPlace,
   type ReceiptPlace,
   type UsageRecord,
   addReportDays,
   allReceipts,
-  chargedDays,
-  movementsOf,
-  periodBalances,
   pricesOf,
   receiptOf,
   receiptsOf,
@@ -243,37 +239,6 @@ onEachStore('receipts, sums and movements', (fixture) => {
     const [newest] = days;
     assert.equal(newest?.day, BigInt(firstDay + DAYS - 1));
     assert.equal(days.length, DAYS - 2 + all.filter(({ modelId }) => modelId === 'rare').length);
-  });
-
-  test('`movementsOf` omits charges, and `chargedDays` returns one row per day', async () => {
-    const { store, clock, firstDay, credit, ledger } = await shared();
-    for (const id of ['second', 'third', 'fourth']) await credit(id, '1');
-    const ids: string[] = [];
-    let after: MovementPlace = { createdMs: clock.nowMs() };
-    for (;;) {
-      const rows = await movementsOf(store, 'a', 0, { limit: 2, after });
-      ids.push(...rows.map((row) => row.id));
-      const last = rows.at(-1);
-      if (last === undefined) break;
-      after = { createdMs: Number(last.created_ms), id: last.id, part: Number(last.part) };
-    }
-    assert.deepEqual(new Set(ids), new Set(['first', 'second', 'third', 'fourth']));
-    assert.deepEqual([ids.length, ids.at(-1)], [4, 'first']);
-    const range = { fromDay: firstDay, toDay: firstDay + DAYS };
-    const days = await chargedDays(store, 'a', range, 3);
-    assert.deepEqual(
-      days.map(({ day, requests, usd_nano }) => [Number(day) - firstDay, requests, usd_nano]),
-      [11, 10, 9].map((day) => [day, BigInt(PER_DAY), usdToNano('0.007')]),
-    );
-    const present = (await ledger.balances('a')).usdNano;
-    assert.deepEqual(await periodBalances(store, 'a', range), {
-      openingNano: 0n,
-      closingNano: present,
-    });
-    const last = { fromDay: firstDay + 11, toDay: firstDay + DAYS };
-    const { openingNano = 0n } = await periodBalances(store, 'a', last);
-    const credited = usdToNano('3');
-    assert.equal(openingNano, present - credited + usdToNano('0.007'));
   });
 
   test('`funds` returns held amounts beside posted ones', async () => {

@@ -277,26 +277,3 @@ function summed<T extends UsageGroup>(
     parameters,
   );
 }
-
-export interface ChargedDay {
-  readonly day: bigint;
-  readonly requests: bigint;
-  readonly usd_nano: bigint;
-  readonly diem_nano: bigint;
-}
-
-/** Returns the days on which an account was charged, newest first; amounts before refunds. */
-export function chargedDays(
-  store: Queryable,
-  accountId: string,
-  { fromDay, toDay }: Pick<UsageFilter, 'fromDay' | 'toDay'>,
-  limit: number,
-): Promise<readonly ChargedDay[]> {
-  return store.query<ChargedDay>(
-    `SELECT day, CAST(sum(requests) AS BIGINT) AS requests, CAST(sum(usd_nano) AS BIGINT) AS usd_nano,
-     CAST(sum(diem_nano) AS BIGINT) AS diem_nano FROM ledger_usage_day
-     WHERE account_id = $1 AND day >= $2 AND day <= $3 GROUP BY day
-     HAVING sum(usd_nano + diem_nano) > 0 ORDER BY day DESC LIMIT $4`,
-    [accountId, fromDay, toDay, limit],
-  );
-}
