@@ -1,9 +1,11 @@
 /** `POST /admin/accounts/{id}/card-refund`: pays credit of an account back to the cards that paid it. */
 import { z } from 'zod';
+import { assert } from '../core/assert.ts';
 import { Fault } from '../core/faults.ts';
-import { type Nano, decimalUsd, usdToNano } from '../core/money.ts';
+import { type Nano, decimalUsd, nano, usdToNano } from '../core/money.ts';
 import { type RouteDescription, jsonContent, jsonResponse } from '../http/describe.ts';
 import { readBody } from '../http/read-request.ts';
+import { referenceReused } from '../http/reference-reused.ts';
 import { type Route, post } from '../http/route.ts';
 import type { CardPayments, CardRefund } from '../payments/cards/cards.ts';
 
@@ -23,7 +25,7 @@ const CardRefundRequest = z
       .string()
       .regex(/^[A-Za-z0-9._:-]{1,100}$/, 'Must be 1 to 100 letters, digits, dots, colons or dashes')
       .describe(
-        'Your own id of this refund. A repeated reference returns the state of the first refund and pays nothing.',
+        'Your own id of this refund. A repeated reference with the same account and amount returns the state of the first refund and pays nothing; with another amount it is an error.',
       ),
     allowDebt: z
       .boolean()
@@ -106,37 +108,46 @@ export function cardRefundRoute(
     const cards = cardsOf();
     const accountId = context.parameters['id'] ?? '';
     if (!(await hasAccount(accountId))) throw new Fault('ACCOUNT_NOT_FOUND');
-    const known = await cards.refundsBy(reference);
-    const refunds =
-      known.length > 0
-        ? known
-        : await refundOnce(cards, reference, async () => {
-            const availableNow = await availableNano(accountId);
-            const wanted = amountUsd === 'all' ? amountUsd : usdToNano(amountUsd);
-            const takesSpent = allowDebt && wanted !== 'all';
-            return await cards.refund(accountId, wanted, availableNow, { reference, takesSpent });
-          });
-    if (refunds.some((refund) => refund.accountId !== accountId)) {
-      throw new Fault('REFERENCE_REUSED');
-    }
-    const data = { accountId, refunds: refunds.map(itemOf), isRepeat: known.length > 0 };
+    const wanted = amountUsd === 'all' ? amountUsd : usdToNano(amountUsd);
+    const { refunds, isRepeat } = await refundOnce(cards, reference, async () => {
+      const availableNow = await availableNano(accountId);
+      const takesSpent = allowDebt && wanted !== 'all';
+      return await cards.refund(accountId, wanted, availableNow, { reference, takesSpent });
+    });
+    requireSame(refunds, { accountId, wanted, reference });
+    const data = { accountId, refunds: refunds.map(itemOf), isRepeat };
     await context.json(200, { success: true, data } satisfies CardRefundResponse);
   });
 }
 
-/** Returns the refunds that another request with the same reference has opened meanwhile. */
+/** Pays, or returns the refunds that an earlier or concurrent request with the reference has opened. */
 async function refundOnce(
   cards: CardPayments,
   reference: string,
   refund: () => Promise<readonly CardRefund[]>,
-): Promise<readonly CardRefund[]> {
+): Promise<{ readonly refunds: readonly CardRefund[]; readonly isRepeat: boolean }> {
+  const known = await cards.refundsBy(reference);
+  if (known.length > 0) return { refunds: known, isRepeat: true };
   try {
-    return await refund();
+    return { refunds: await refund(), isRepeat: false };
   } catch (error) {
     const opened = await cards.refundsBy(reference);
-    if (opened.length > 0) return opened;
+    if (opened.length > 0) return { refunds: opened, isRepeat: true };
     throw error;
   }
+}
+
+/** Throws 409 if the refunds of a reference are not those that the request wants. */
+function requireSame(
+  refunds: readonly CardRefund[],
+  of: { readonly accountId: string; readonly wanted: Nano | 'all'; readonly reference: string },
+): void {
+  const amountNano = nano(refunds.reduce((sum, refund) => sum + refund.amountNano, 0n));
+  const [first] = refunds;
+  assert(first !== undefined, 'a refund has at least one payment');
+  const { accountId } = first;
+  if (accountId === of.accountId && (of.wanted === 'all' || of.wanted === amountNano)) return;
+  throw referenceReused(of.reference, { kind: 'refund', amountNano, accountId });
 }
 
 function itemOf({ id, paymentId, amountNano, state, failure }: CardRefund) {

@@ -269,7 +269,16 @@ function cardPayments(fixture: StoreFixture): void {
     assert.equal(stripe.refunds.length, before + 1, 'Stripe has one refund');
     assert.equal(await balance(), 16.5, 'the webhook of the refund takes nothing more');
     const stranger = await farebox.account('1');
-    assert.equal((await refundTo(stranger.accountId, wanted)).body.code, 'REFERENCE_REUSED');
+    for (const reused of [
+      await refundTo(stranger.accountId, wanted),
+      await refundTo(accountId, { ...wanted, amountUsd: '4.51' }),
+    ]) {
+      assert.deepEqual([reused.status, reused.body.code], [409, 'REFERENCE_REUSED'], reused.text);
+      assert.match(reused.body.error, /belongs to a refund of 4\.5000 USD on the account acct_/);
+    }
+    const all = await refundTo(accountId, { ...wanted, amountUsd: 'all' });
+    assert.deepEqual([all.status, all.body.data.isRepeat], [200, true], all.text);
+    assert.equal(stripe.refunds.length, before + 1, 'a repeated reference pays nothing');
 
     const reference = `rest-${accountId}`;
     const more = await refundTo(accountId, { amountUsd: '15.51', reference });

@@ -276,8 +276,8 @@ export const FAULTS = {
         'Show the policy in the response to the user; after the consent, send `consents` with its version.',
       ],
       REFERENCE_REUSED: [
-        'The reference was used for another credit or debit',
-        'Use a new reference for each credit or debit.',
+        'The reference was used for another credit, debit or refund',
+        'Use a new reference for each credit, debit or refund.',
       ],
     },
     false,

@@ -176,6 +176,11 @@ describe('wallets as accounts of the operator', () => {
     const other = await customer();
     const reused = await admin(`/${other.address}/refund`, { body: wanted });
     assert.equal(reused.body.code, 'REFERENCE_REUSED');
+    const less = await admin(path, { body: { ...wanted, amountUsd: '1' } });
+    assert.deepEqual([less.status, less.body.code], [409, 'REFERENCE_REUSED'], less.text);
+    assert.match(less.body.error, /belongs to a refund of 5\.0000 USD on the account wallet:0x/);
+    const same = await admin(path, { body: { ...wanted, amountUsd: '5.00' } });
+    assert.deepEqual([same.status, same.body.data.isRepeat], [200, true], same.text);
     const card = await admin(`/${farebox.owner.accountId}/refund`, { body: wanted });
     assert.equal(card.status, 400);
     const wallets = await admin('?kind=wallet');

@@ -7,6 +7,7 @@ import { Fault } from '../../core/faults.ts';
 import { ZERO, decimalUsd, usdToNano } from '../../core/money.ts';
 import { timePage } from '../../http/cursor.ts';
 import { readBody, readQuery } from '../../http/read-request.ts';
+import { referenceReused } from '../../http/reference-reused.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_TYPE, type Route, SMALL_JSON_BODY, get, patch, post } from '../../http/route.ts';
 import {
@@ -284,10 +285,7 @@ async function move(
   const { ledger } = parts.stores;
   const result = await ledger.moveOnce({ direction, accountId, amountNano, reference, note });
   if (result.state === 'reused') {
-    const { was } = result;
-    throw new Fault('REFERENCE_REUSED', {
-      message: `The reference "${reference}" belongs to a ${direction} of ${decimalUsd(was.amountNano)} USD on the account ${was.accountId}; nothing was changed. Use a new reference for this transaction`,
-    });
+    throw referenceReused(reference, { kind: direction, ...result.was });
   }
   if (result.state === 'insufficient') {
     const { usdNano, heldUsdNano } = await ledger.funds(accountId);

@@ -6,8 +6,9 @@ import { sha256Hex } from '../../core/ids.ts';
 import { type Nano, decimalUsd, nano, usdToNano } from '../../core/money.ts';
 import { type RouteDescription, jsonContent, jsonResponse } from '../../http/describe.ts';
 import { readBody } from '../../http/read-request.ts';
+import { referenceReused } from '../../http/reference-reused.ts';
 import { type Route, post } from '../../http/route.ts';
-import { walletOfAccount } from '../../identity/identity.ts';
+import { walletAccountId, walletOfAccount } from '../../identity/identity.ts';
 import {
   type Payments,
   type RefundState,
@@ -30,7 +31,7 @@ const RefundRequest = z
       ])
       .describe('USD as decimal text with at most 6 decimals; `all`: the whole final credit.'),
     reference: Reference.describe(
-      'Your own id of this refund. A repeated reference returns the state of the first refund and pays nothing.',
+      'Your own id of this refund. A repeated reference with the same account and amount returns the state of the first refund and pays nothing; with another amount it is an error.',
     ),
   })
   .meta({ id: 'RefundRequest' });
@@ -98,13 +99,17 @@ export function operatorRefundRoutes(parts: AccountParts, payments: Payments | u
       }
       const { refunds } = requirePayments(payments);
       const refundId = `refund-${sha256Hex(reference).slice(0, ID_DIGITS)}`;
-      const known = await refunds.find(refundId);
-      if (known !== undefined && known.wallet !== wallet) throw new Fault('REFERENCE_REUSED');
-      const state =
-        known ??
-        (await pay(refunds, wallet, refundId, async () =>
-          amountUsd === 'all' ? await finalCredit(parts, refunds, accountId) : usdToNano(amountUsd),
-        ));
+      const { state, isRepeat } = await payOnce(refunds, wallet, refundId, async () =>
+        amountUsd === 'all' ? await finalCredit(parts, refunds, accountId) : usdToNano(amountUsd),
+      );
+      const isSameAmount = amountUsd === 'all' || usdToNano(amountUsd) === state.amountNano;
+      if (state.wallet !== wallet || !isSameAmount) {
+        throw referenceReused(reference, {
+          kind: 'refund',
+          amountNano: state.amountNano,
+          accountId: walletAccountId(state.wallet),
+        });
+      }
       const body: RefundResponse = {
         success: true,
         data: {
@@ -114,7 +119,7 @@ export function operatorRefundRoutes(parts: AccountParts, payments: Payments | u
           state: state.state,
           transaction: state.transaction ?? null,
           failure: state.failure ?? null,
-          isRepeat: known !== undefined,
+          isRepeat,
         },
       };
       await context.json(200, body);
@@ -122,19 +127,22 @@ export function operatorRefundRoutes(parts: AccountParts, payments: Payments | u
   ];
 }
 
-/** Pays a refund, or returns the one that another request with the same id has opened meanwhile. */
-async function pay(
+/** Pays a refund, or returns the one that an earlier or concurrent request with the same id has opened. */
+async function payOnce(
   refunds: Payments['refunds'],
   wallet: string,
   refundId: string,
   amountOf: () => Promise<Nano>,
-): Promise<RefundState> {
+): Promise<{ readonly state: RefundState; readonly isRepeat: boolean }> {
+  const known = await refunds.find(refundId);
+  if (known !== undefined) return { state: known, isRepeat: true };
   try {
-    return await refunds.refund(wallet, await amountOf(), refundId);
+    const state = await refunds.refund(wallet, await amountOf(), refundId);
+    return { state, isRepeat: false };
   } catch (error) {
     const opened = await refunds.find(refundId);
     // The row of an id exists once, so the money of this request was not debited.
-    if (opened !== undefined) return opened;
+    if (opened !== undefined) return { state: opened, isRepeat: true };
     throw error;
   }
 }

@@ -101,6 +101,12 @@ export function Refund({ account, path, changed }: ChangeProps) {
           hint="Such as 4.50, or all."
           required
         />
+        <TextField
+          {...field('reference')}
+          label="Reference"
+          hint="Id of this refund. A repeated reference pays nothing."
+          required
+        />
       </ActionForm>
     </details>
   );
@@ -153,6 +159,12 @@ export function RefundCards({ account, path, changed }: ChangeProps) {
             ]}
           />
         </div>
+        <TextField
+          {...field('reference')}
+          label="Reference"
+          hint="Id of this refund. A repeated reference pays nothing."
+          required
+        />
       </ActionForm>
     </details>
   );
