@@ -728,6 +728,38 @@ test('a refund without a webhook is found while the clock of the server is an ho
   }
 });
 
+test('a missing permission for fees is known after the first check, and requested again later', async () => {
+  const stripe = await StripeDouble.start();
+  const farebox = await startTestApp({ yaml: `payments: { ${stripe.yaml()} }` });
+  try {
+    stripe.canReadBalance = false;
+    const { secret } = await farebox.account('1');
+    const { body } = await call(farebox, '/billing/checkout', { secret, body: { amountUsd: 10 } });
+    stripe.pay(stripe.sessionOf(body.id)?.id ?? '');
+    const clock = systemClock();
+    let laterMs = 0;
+    const monotonicMs = () => clock.monotonicMs() + laterMs;
+    const cards = await cardsBeside(farebox, { ...clock, monotonicMs });
+    const lookups = async (): Promise<number> => {
+      stripe.requests.splice(0);
+      await cards.check(body.id);
+      return stripe.requests.filter((name) => name.startsWith('GET /v1/payment_intents/')).length;
+    };
+    assert.deepEqual([await lookups(), await lookups(), await lookups()], [2, 1, 1]);
+    laterMs = HOUR_MS;
+    assert.equal(await lookups(), 2);
+    stripe.canReadBalance = true;
+    laterMs = 2 * HOUR_MS;
+    assert.equal(await lookups(), 1);
+    const { ledger } = farebox.app.stores;
+    assert.equal(await ledger.receivedFrom('house:card-fees:stripe'), usdToNano('0.59'));
+    await cards.stop();
+  } finally {
+    await farebox.stop();
+    await stripe.stop();
+  }
+});
+
 describe('card payments with taxes', () => {
   test('the tax is not credited, and a refund returns its share of the credit', async () => {
     const stripe = await StripeDouble.start();

@@ -4,6 +4,7 @@
  * in that currency, which are not known in USD.
  */
 import { Stripe } from 'stripe';
+import { type Clock, MINUTE_MS } from '../../core/clock.ts';
 
 const NANO_PER_CENT = 10_000_000n;
 
@@ -30,8 +31,30 @@ export function feesOf(
   return { feeNano: BigInt(cents) * NANO_PER_CENT, isFeePending: false };
 }
 
-/** Whether Stripe has rejected a request, for example because the key may not read an expanded object. */
-export function isRejection(error: unknown): boolean {
-  const { StripePermissionError, StripeInvalidRequestError } = Stripe.errors;
-  return error instanceof StripePermissionError || error instanceof StripeInvalidRequestError;
+/** After a rejection for a missing permission, which the operator can add in Stripe's dashboard. */
+const NO_FEES_MS = 10 * MINUTE_MS;
+
+/** The credit of a payment must not depend on its fees, which a restricted key may not read. */
+export class FeeAccess {
+  readonly #clock: Clock;
+  /** `monotonicMs` until which fees are not requested. */
+  #missingUntilMs = 0;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Reads with fees, or without them if Stripe rejects that. */
+  async read<T>(read: (hasFees: boolean) => Promise<T>): Promise<T> {
+    const nowMs = this.#clock.monotonicMs();
+    if (nowMs < this.#missingUntilMs) return await read(false);
+    try {
+      return await read(true);
+    } catch (error) {
+      const { StripePermissionError, StripeInvalidRequestError } = Stripe.errors;
+      if (error instanceof StripePermissionError) this.#missingUntilMs = nowMs + NO_FEES_MS;
+      else if (!(error instanceof StripeInvalidRequestError)) throw error;
+      return await read(false);
+    }
+  }
 }

@@ -16,7 +16,7 @@ import { type Nano, ZERO, formatUsd, nano, smaller, usdToNano } from '../../core
 import { connectorOf } from '../../net/connector.ts';
 import type { CardPayment, CardRefund } from './card-rows.ts';
 import type { SavedCard } from './saved-cards.ts';
-import { feesOf, isRejection } from './stripe-fees.ts';
+import { FeeAccess, feesOf } from './stripe-fees.ts';
 import type {
   ChargeResult,
   CheckoutPage,
@@ -109,9 +109,11 @@ class StripeProvider implements PaymentProvider {
   readonly #parts: StripeParts;
   readonly #stripe: Stripe;
   readonly #agent: Agent;
+  readonly #fees: FeeAccess;
 
   constructor(parts: StripeParts) {
     this.#parts = parts;
+    this.#fees = new FeeAccess(parts.clock);
     const { settings, proxy } = parts;
     this.minimumNano = usdToNano(settings.minimumUsd);
     this.maximumNano = usdToNano(settings.maximumUsd);
@@ -197,14 +199,8 @@ class StripeProvider implements PaymentProvider {
     return noticeOf(event);
   }
 
-  async facts(payment: CardPayment, refunds: readonly CardRefund[]): Promise<PaymentFacts> {
-    try {
-      return await this.#facts(payment, refunds, true);
-    } catch (error) {
-      if (!isRejection(error)) throw error;
-      // A restricted key may not read the balance: the credit must not depend on the fees.
-      return await this.#facts(payment, refunds, false);
-    }
+  facts(payment: CardPayment, refunds: readonly CardRefund[]): Promise<PaymentFacts> {
+    return this.#fees.read((hasFees) => this.#facts(payment, refunds, hasFees));
   }
 
   async #facts(
