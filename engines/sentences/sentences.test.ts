@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { constants, getPriority } from 'node:os';
 import { after, describe, test } from 'node:test';
 import { systemClock } from '../../src/core/clock.ts';
 import { nextTurn } from '../../src/core/event-loop.ts';
@@ -168,10 +169,10 @@ describe('the sentence encoder', () => {
     await long;
   });
 
-  test('a turn has one window, or several texts of at most 200 characters', async () => {
+  test('a turn has one window, or several texts of at most 100 characters', async () => {
     const model = await loadEncoder();
     const runs: number[] = [];
-    const texts = [...Array.from({ length: 5 }, () => 'x'.repeat(100)), 'y'.repeat(900)];
+    const texts = [...Array.from({ length: 5 }, () => 'x'.repeat(50)), 'y'.repeat(900)];
     await model.embed(texts, (work) => {
       runs.push(0);
       return work();
@@ -194,7 +195,7 @@ describe('the sentence encoder', () => {
         });
     };
     const long = model.embed(
-      Array.from({ length: 4 }, () => 'x'.repeat(200)),
+      Array.from({ length: 4 }, () => 'x'.repeat(100)),
       turnsOf('long'),
     );
     // The turns of the event loop in which the server accepts a connection and reads a request.
@@ -204,6 +205,11 @@ describe('the sentence encoder', () => {
         : nextTurn().then(() => arrive(turns - 1));
     await Promise.all([long, arrive(2)]);
     assert.deepEqual(order, ['long', 'short', 'long', 'long', 'long']);
+  });
+
+  test('the engine has a lower priority than the server, which would wait for its work', async () => {
+    await engine.address();
+    assert.ok(getPriority(engine.pid) >= constants.priority.PRIORITY_BELOW_NORMAL);
   });
 
   test('a long text is encoded completely, and an invalid input is rejected', async () => {

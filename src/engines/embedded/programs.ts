@@ -20,6 +20,7 @@ export function sentenceEngine(parts: EngineProcessParts): EngineProcess {
   return new EngineProcess({
     ...parts,
     name: 'sentences',
+    isBackground: true,
     entry: programUrl('sentences/main'),
     packages: 'sentences',
     settings: () => ({}),
@@ -29,7 +30,8 @@ export function sentenceEngine(parts: EngineProcessParts): EngineProcess {
 /** Serves `/v1/videos` with the media tool of this machine. */
 export function videoEngine(settings: VideoSettings, parts: EngineProcessParts): EngineProcess {
   const entry = programUrl('media/main');
-  return new EngineProcess({ ...parts, name: 'video', entry, settings: () => settings });
+  const options = { name: 'video', isBackground: true, entry, settings: () => settings };
+  return new EngineProcess({ ...parts, ...options });
 }
 
 const REMBG_RELEASE = 'https://github.com/danielgatis/rembg/releases/download/v0.0.0';
@@ -85,6 +87,7 @@ export function cutoutEngine(
   return new EngineProcess({
     ...parts,
     name: 'cutout',
+    isBackground: true,
     entry: programUrl('cutout/main'),
     packages: 'cutout',
     settings: () => ({ threads, general }),
@@ -192,6 +195,7 @@ export function speechEngine(
   return new EngineProcess({
     ...parts,
     name: 'transcription',
+    isBackground: true,
     entry: programUrl('speech/main'),
     packages: 'speech',
     settings: () => {

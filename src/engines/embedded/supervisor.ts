@@ -17,6 +17,7 @@ import { compileCache } from '../../core/compile-cache.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
+import { lowerPriority } from '../../core/lower-priority.ts';
 import type { ModelOutage } from '../../catalog/catalog.ts';
 import { type FetchedModel, ModelFetch } from './model-files.ts';
 import { type EngineSet, fetchedPackages, missingPackages } from './packages.ts';
@@ -47,6 +48,8 @@ export interface EngineProcessOptions extends EngineProcessParts {
   readonly settings: () => object;
   /** Models that are fetched after the child first reports their use. */
   readonly models?: readonly FetchedByProcess[] | undefined;
+  /** Whether the child runs with a lower priority, so that chats do not wait for its work. */
+  readonly isBackground?: boolean;
   readonly heapMb?: number;
   readonly startTimeoutMs?: number;
   /** Restart the child even after it reported why it cannot start. */
@@ -200,6 +203,7 @@ export class EngineProcess {
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
       serialization: 'json',
     });
+    if (this.#options.isBackground === true) lowerPriority(child);
     const running: Running = {
       child,
       started: Promise.withResolvers(),

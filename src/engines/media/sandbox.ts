@@ -8,9 +8,9 @@
  */
 import { type ChildProcess, type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
-import { constants, setPriority } from 'node:os';
 import { createInterface } from 'node:readline';
 import type { Clock } from '../../core/clock.ts';
+import { lowerPriority } from '../../core/lower-priority.ts';
 
 export interface SandboxLimits {
   readonly timeoutMs: number;
@@ -65,16 +65,6 @@ function limited(run: SandboxRun): { command: string; args: string[] } {
   };
 }
 
-/** Lowers the priority of the program, so that the server stays responsive. */
-function yieldToServer(child: ChildProcess): void {
-  if (child.pid === undefined) return;
-  try {
-    setPriority(child.pid, constants.priority.PRIORITY_BELOW_NORMAL);
-  } catch {
-    // The program has ended, or the system allows no change: it runs with the default priority.
-  }
-}
-
 function killGroup(child: ChildProcess): void {
   if (child.pid === undefined || child.exitCode !== null) return;
   try {
@@ -111,7 +101,7 @@ export async function runSandboxed(run: SandboxRun): Promise<SandboxOutcome> {
     detached: process.platform !== 'win32',
     windowsHide: true,
   });
-  yieldToServer(child);
+  lowerPriority(child);
   let exceeded: 'time' | 'memory' | undefined;
   const stop = (bound: 'time' | 'memory'): void => {
     exceeded ??= bound;
