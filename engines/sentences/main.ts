@@ -53,7 +53,7 @@ serveEngine(async () => {
           const embedding = format === 'base64' ? floatsToBase64(vector) : [...vector];
           items.push(JSON.stringify({ object: 'embedding', index, embedding }));
           // Thousands of vectors take seconds to write.
-          if (index % VECTORS_AT_ONCE === 0) await nextTurn();
+          if ((index + 1) % VECTORS_AT_ONCE === 0) await nextTurn();
         }
         const facts = JSON.stringify({
           object: 'list',

@@ -14,10 +14,11 @@ import { SENTENCE_DIMENSIONS } from '../../src/engines/embedded/program-contract
 /** A few hundred tokens: the encoder was trained on sentences and short paragraphs. */
 const WINDOW_CHARACTERS = 500;
 /**
- * Characters per run of the graph, unless one window has more. A run of 200 characters takes about
- * as long as that of a single short text, 50 ms, and one of a whole window 120 ms.
+ * Characters per run of the graph, unless one window has more. A run of 100 characters takes about
+ * twice as long as that of a single word, 50 ms, and one of a whole window 150 ms. Longer runs
+ * encode more texts per second, but each request of another caller waits for the end of one.
  */
-const CHARACTERS_AT_ONCE = 200;
+const CHARACTERS_AT_ONCE = 100;
 
 export interface SentenceVectors {
   readonly vectors: readonly Float32Array[];

@@ -17,12 +17,14 @@ export function engineQueue(limits: {
 }
 
 /**
- * For work that blocks the event loop: requests and disconnects that arrived during a piece are
- * processed before the queue selects the next one.
+ * For work that blocks the event loop: the response of the previous caller is sent before a piece,
+ * and requests and disconnects that arrived during it are processed before the queue selects the
+ * next one.
  */
 export function blockingTurn(turn: Turn): Turn {
   return (work) =>
     turn(async () => {
+      await nextTurn();
       const result = await work();
       for (let count = 0; count < EVENT_LOOP_TURNS; count += 1) await nextTurn();
       return result;

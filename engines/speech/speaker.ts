@@ -46,7 +46,10 @@ interface Loaded {
 }
 
 export type RuntimePackages = z.infer<typeof RuntimePackages>;
-export const RuntimePackages = z.object({ folder: z.string(), names: z.array(z.string()).readonly() });
+export const RuntimePackages = z.object({
+  folder: z.string(),
+  names: z.array(z.string()).readonly(),
+});
 
 export interface SpeakerParts {
   readonly media: Media;
