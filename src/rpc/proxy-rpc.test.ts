@@ -150,7 +150,8 @@ onEachStore('proxy rpc', (fixture) => {
       },
       send: async (body, options = {}) =>
         new Promise((resolve, reject) => {
-          const headers: Record<string, unknown> = {};
+          const requestId = parts.ids.hex(16);
+          const headers: Record<string, unknown> = { 'x-request-id': requestId };
           let remainingNano: Nano | undefined;
           const sent = (bytes: Buffer, rest?: Readable): void =>
             resolve({
@@ -164,9 +165,10 @@ onEachStore('proxy rpc', (fixture) => {
             });
           const context = {
             addTry: () => undefined,
-            requestId: parts.ids.hex(16),
+            requestId,
             caller: options.caller ?? ALICE,
             tags: undefined,
+            parameters: { network: NETWORK },
             headers: { 'idempotency-key': options.key },
             leaving: options.leaving ?? new Cancellation(),
             notes: {},
@@ -181,8 +183,13 @@ onEachStore('proxy rpc', (fixture) => {
             remainingNano = nano;
           };
           proxyRpc(
-            { ...flow, headers: { counted }, serviceName: 'svc' },
-            { context, network: NETWORK, body: Buffer.from(JSON.stringify(body)) },
+            {
+              ...flow,
+              headers: { counted },
+              names: { credits: 'x-svc-rpc-credits', costUsd: 'x-svc-rpc-cost-usd' },
+            },
+            context,
+            Buffer.from(JSON.stringify(body)),
           ).then(() => reject(new Error('nothing was sent')), reject);
         }),
     };

@@ -57,22 +57,19 @@ export interface ProxyRpcParts {
   /** The limits of a plan. */
   readonly limits: (plan: string) => RpcLimits;
   readonly headers: Pick<ResponseHeaders, 'counted'>;
-  readonly serviceName: string;
+  /** Names of response headers. */
+  readonly names: { readonly credits: string; readonly costUsd: string };
 }
 
-export interface ProxyRpcCall {
-  readonly context: RequestContext;
-  readonly network: string;
-  readonly body: Buffer;
-  readonly scanned?: BodyScan | undefined;
-}
-
-interface Run {
+interface PricedCall {
   readonly parts: ProxyRpcParts;
-  readonly call: ProxyRpcCall;
+  readonly context: RequestContext;
   readonly body: ParsedRequest;
-  readonly sale: Sale;
   readonly price: CreditPrice;
+}
+
+interface Run extends PricedCall {
+  readonly sale: Sale;
   readonly token: IdempotencyToken | undefined;
   readonly reservation: CreditReservation;
 }
@@ -82,24 +79,25 @@ export const RPC_ENDPOINT = 'endpoint:api/v1/crypto/rpc';
 const JSON_TYPE = 'application/json';
 const OWN_LIMIT = { bucket: BUCKET, loggedAs: RPC_ENDPOINT, refusal: requestLimitFault };
 
-export function proxyRpc(parts: ProxyRpcParts, call: ProxyRpcCall): Promise<void> {
-  const body = parts.rpc.parse(call.network, call.body, call.scanned);
-  const key = parseIdempotencyKey(call.context.headers['idempotency-key']);
-  return parts.sales.sell(saleRequest(parts, call, body), (sale) =>
-    key === undefined
-      ? charge(parts, call, body, { sale, token: undefined })
-      : chargeOnce(parts, call, body, sale, key),
+export function proxyRpc(
+  parts: ProxyRpcParts,
+  context: RequestContext,
+  bytes: Buffer,
+  scanned?: BodyScan,
+): Promise<void> {
+  const body = parts.rpc.parse(context.parameters['network'] ?? '', bytes, scanned);
+  const key = parseIdempotencyKey(context.headers['idempotency-key']);
+  const { prices } = context.caller;
+  const price = prices === undefined ? parts.rpc.listPrice : parts.rpc.ownPrice(prices);
+  const priced = { parts, context, body, price };
+  return parts.sales.sell(saleRequest(priced), (sale) =>
+    key === undefined ? charge(priced, sale) : chargeOnce(priced, sale, key),
   );
 }
 
-async function chargeOnce(
-  parts: ProxyRpcParts,
-  call: ProxyRpcCall,
-  body: ParsedRequest,
-  sale: Sale,
-  key: string,
-): Promise<void> {
-  const { requestId, caller, leaving } = call.context;
+async function chargeOnce(priced: PricedCall, sale: Sale, key: string): Promise<void> {
+  const { parts, context, body } = priced;
+  const { requestId, caller, leaving } = context;
   const stored = await parts.idempotency.once(
     {
       requestId,
@@ -108,16 +106,17 @@ async function chargeOnce(
       key,
       fingerprint: await requestFingerprint(body),
       signal: leaving.signal,
-      hasBegun: () => call.context.answered,
+      hasBegun: () => context.answered,
     },
-    (token) => charge(parts, call, body, { sale, token }),
+    (token) => charge(priced, sale, token),
   );
   if (stored === undefined) return;
   const { headers, body: bytes } = stored;
   const { credits = '', cost: costUsd = '', requestId: firstId = '' } = headers;
-  setHeaders(parts, call, sale, { credits, costUsd, requestId: firstId });
-  call.context.set('idempotent-replayed', 'true');
-  await call.context.bytes(200, JSON_TYPE, bytes);
+  setHeaders(priced, sale, { credits, costUsd });
+  context.set('x-request-id', firstId);
+  context.set('idempotent-replayed', 'true');
+  await context.bytes(200, JSON_TYPE, bytes);
 }
 
 /** Requests per minute and caller; a batch counts as one request, and so does a replay. */
@@ -132,19 +131,13 @@ export function rpcLimit({ limits }: Pick<ProxyRpcParts, 'limits'>, caller: Call
   return { caller, modelId: BUCKET, rate, ownLimit: OWN_LIMIT };
 }
 
-function saleRequest(
-  parts: ProxyRpcParts,
-  { context, network }: ProxyRpcCall,
-  body: ParsedRequest,
-): SaleRequest {
+function saleRequest({ parts, context, body, price }: PricedCall): SaleRequest {
   const { caller, requestId, tags } = context;
-  const { prices } = caller;
-  const price = prices === undefined ? parts.rpc.listPrice : parts.rpc.ownPrice(prices);
   return {
     ...rpcLimit(parts, caller),
     requestId,
     kind: 'rpc',
-    modelId: network,
+    modelId: body.network.slug,
     tokensEstimate: 0,
     priceVersion: price.version,
     metadata: tags,
@@ -152,16 +145,14 @@ function saleRequest(
   };
 }
 
-async function charge(
-  parts: ProxyRpcParts,
-  call: ProxyRpcCall,
-  body: ParsedRequest,
-  { sale, token }: Pick<Run, 'sale' | 'token'>,
-): Promise<void> {
-  const reservation = await reserveCredits(parts, sale.request.caller, body);
-  const { prices } = sale.request.caller;
-  const price = prices === undefined ? parts.rpc.listPrice : parts.rpc.ownPrice(prices);
-  const run: Run = { parts, call, body, sale, price, token, reservation };
+async function charge(priced: PricedCall, sale: Sale, token?: IdempotencyToken): Promise<void> {
+  const { parts, context, body, price } = priced;
+  const { caller } = sale.request;
+  const { counted, cap } = creditCap(parts, caller);
+  const reserving = parts.credits.reserve(counted, body.creditsMax, cap);
+  const reserved = reserving instanceof Promise ? await reserving : reserving;
+  if (!reserved.ok) throw creditFault(priced, caller, cap, reserved.usedCredits);
+  const run: Run = { ...priced, sale, token, reservation: reserved.reservation };
   if (token !== undefined) sale.keeper = keeperOf(run, token);
   try {
     // The balance must cover the full tiers before any call is forwarded.
@@ -169,14 +160,14 @@ async function charge(
     const holding = sale.reserve({ minNano: fullNano, maxNano: fullNano });
     if (holding !== undefined) await holding;
     const response = await parts.rpc.run(body, {
-      caller: sale.request.caller.accountId,
-      tries: call.context,
+      caller: caller.accountId,
+      tries: context,
       // Writes, and requests with an idempotency key (a retry needs their response), continue
       // without the caller.
-      signal: token === undefined && !body.isWrite ? call.context.leaving : undefined,
+      signal: token === undefined && !body.isWrite ? context.leaving : undefined,
     });
     const { kind, rest } = response;
-    if (kind === 'abandoned' || (token === undefined && call.context.leaving.aborted)) {
+    if (kind === 'abandoned' || (token === undefined && context.leaving.aborted)) {
       rest?.destroy();
       return await release(run, response);
     }
@@ -184,7 +175,7 @@ async function charge(
     // Commit the charge before the response is sent.
     const remainingNano = await settle(run, response, response.body);
     setResponseHeaders(run, response, remainingNano);
-    const sending = call.context.bytes(200, JSON_TYPE, response.body);
+    const sending = context.bytes(200, JSON_TYPE, response.body);
     if (sending !== undefined) await sending;
   } catch (error) {
     // A settled sale has already returned its unused credits.
@@ -195,7 +186,7 @@ async function charge(
 
 /** Settles a stream when its last bytes have arrived, before they are sent. */
 async function sendStream(run: Run, response: RpcResponse, rest: Readable): Promise<void> {
-  const { sale, call, token } = run;
+  const { sale, context, token } = run;
   const { rpc } = run.parts;
   const kept = new KeptResponse(rpc.budget, sale.request.caller.accountId);
   if (token === undefined) kept.drop();
@@ -209,14 +200,14 @@ async function sendStream(run: Run, response: RpcResponse, rest: Readable): Prom
   const { after } = expectedSettlement(sale.hold, rpc.cost(response.credits, run.price));
   try {
     setResponseHeaders(run, response, after.usdNano);
-    await call.context.sendAll(200, JSON_TYPE, response.body, delayed);
+    await context.sendAll(200, JSON_TYPE, response.body, delayed);
   } catch (error) {
     delayed.destroy();
     // A node that breaks off ends the response, which looks like a disconnect of the caller.
     if (rest.errored !== null && !isPrematureClose(rest.errored)) throw error;
     if (settling !== undefined) await settling;
     // Destroyed without an error: only the caller ends a stream that way.
-    const hasLeft = call.context.leaving.aborted || isPrematureClose(error);
+    const hasLeft = context.leaving.aborted || isPrematureClose(error);
     if (!hasLeft) throw error;
     if (settling !== undefined) return;
     if (token === undefined) return void (await settle(run, response, undefined, 'aborted'));
@@ -284,7 +275,7 @@ function countsOf(
 }
 
 /** Stores the response under the key of the request, in the transaction that charges it. */
-function keeperOf({ parts, call }: Run, token: IdempotencyToken): ResponseKeeper {
+function keeperOf({ parts, context }: Run, token: IdempotencyToken): ResponseKeeper {
   const { idempotency } = parts;
   return {
     keep: (tx, { body: given }, sold) => {
@@ -293,7 +284,7 @@ function keeperOf({ parts, call }: Run, token: IdempotencyToken): ResponseKeeper
       const headers = {
         credits: String(extras?.['credits']),
         cost: formatRpcCost(costNano),
-        requestId: call.context.requestId,
+        requestId: context.requestId,
       };
       const body = typeof given === 'string' ? Buffer.from(given, 'latin1') : given;
       return idempotency.complete(token, { status: 200, headers, body }, tx, paidFor(sold));
@@ -305,47 +296,42 @@ function keeperOf({ parts, call }: Run, token: IdempotencyToken): ResponseKeeper
   };
 }
 
-async function giveCreditsBack({ parts, call, reservation }: Run, after: unknown): Promise<void> {
+async function giveCreditsBack(
+  { parts, context, body, reservation }: Run,
+  after: unknown,
+): Promise<void> {
   try {
     await parts.credits.correct(reservation, 0);
   } catch (error) {
     // The credits expire with their minute, so the caller receives the first error.
-    const { requestId } = call.context;
-    const fields = { requestId, network: call.network, reason: reasonOf(error) };
+    const { requestId } = context;
+    const fields = { requestId, network: body.network.slug, reason: reasonOf(error) };
     const message = 'The credits of a failed request could not be returned';
     parts.log.error({ ...fields, after: reasonOf(after) }, message);
   }
 }
 
 function setResponseHeaders(
-  { parts, call, sale, price }: Run,
+  run: Run,
   { credits, retries }: RpcResponse,
   remainingNano: Nano,
 ): void {
-  const { requestId } = call.context;
-  const costUsd = formatRpcCost(parts.rpc.cost(credits, price));
-  setHeaders(parts, call, sale, { credits, costUsd, requestId }, remainingNano);
-  if (retries > 0) call.context.set('x-retry-count', retries);
+  const costUsd = formatRpcCost(run.parts.rpc.cost(credits, run.price));
+  setHeaders(run, run.sale, { credits, costUsd }, remainingNano);
+  if (retries > 0) run.context.set('x-retry-count', retries);
 }
 
-/** `requestId` of a replay is that of the first request, and `remainingNano` is missing. */
+/** `remainingNano` is missing for a replay. */
 function setHeaders(
-  { headers, serviceName }: ProxyRpcParts,
-  { context }: ProxyRpcCall,
+  { parts: { headers, names }, context }: PricedCall,
   sale: Sale,
-  shown: {
-    readonly credits: number | string;
-    readonly costUsd: string;
-    readonly requestId: string;
-  },
+  { credits, costUsd }: { readonly credits: number | string; readonly costUsd: string },
   remainingNano?: Nano,
 ): void {
-  const { credits, costUsd, requestId } = shown;
   context.notes.model = sale.request.modelId;
   context.notes.costUsd = costUsd;
-  context.set(`x-${serviceName}-rpc-credits`, credits);
-  context.set(`x-${serviceName}-rpc-cost-usd`, costUsd);
-  context.set('x-request-id', requestId);
+  context.set(names.credits, credits);
+  context.set(names.costUsd, costUsd);
   headers.counted(sale, remainingNano, context.answerHeaders);
 }
 
@@ -378,22 +364,18 @@ export function creditCap(
   return { counted: accountId, cap: accountLimits.rpcCreditsPerDay ?? limits(plan).creditsPerDay };
 }
 
-/** Reserves the full tiers; throws a Fault with status 429 if they exceed the cap. */
-async function reserveCredits(
-  { credits, limits, limitLog }: ProxyRpcParts,
-  caller: Caller,
-  { creditsMax }: ParsedRequest,
-): Promise<CreditReservation> {
-  const { counted, cap } = creditCap({ limits }, caller);
-  const reserving = credits.reserve(counted, creditsMax, cap);
-  const outcome = reserving instanceof Promise ? await reserving : reserving;
-  if (outcome.ok) return outcome.reservation;
-  const { accountId, keyId, plan } = caller;
-  limitLog.add({ accountId, keyId, modelId: RPC_ENDPOINT, tier: plan, type: 'RPD' });
-  throw new Fault('RATE_LIMIT_EXCEEDED', {
+/** 429, because the full tiers exceed the cap. */
+function creditFault(
+  { parts, body }: PricedCall,
+  { accountId, keyId, plan }: Caller,
+  cap: number,
+  usedCredits: number,
+): Fault {
+  parts.limitLog.add({ accountId, keyId, modelId: RPC_ENDPOINT, tier: plan, type: 'RPD' });
+  return new Fault('RATE_LIMIT_EXCEEDED', {
     message: 'The limit of RPC credits is reached',
     fields: {
-      customMessage: `This request needs ${creditsMax} RPC credits, and ${outcome.usedCredits} of the ${cap} per rolling 24 hours are used`,
+      customMessage: `This request needs ${body.creditsMax} RPC credits, and ${usedCredits} of the ${cap} per rolling 24 hours are used`,
     },
   });
 }

@@ -3,28 +3,23 @@ import { type ProxyRpcParts, proxyRpc, rpcLimit } from '../proxy-rpc.ts';
 import type { Clock } from '../../core/clock.ts';
 import { MAX_BATCH_ITEMS } from '../rpc.ts';
 import { ResponseHeaders } from '../../http/response-headers.ts';
-import type { RequestContext } from '../../http/request-context.ts';
 import { LARGE_BODY_BYTES } from '../../http/read-request.ts';
 import type { ScannedBody } from '../../json/json-spans.ts';
 import { JSON_BODY, type Route, get } from '../../http/route.ts';
 import { NETWORKS_DESCRIPTION, RPC_DESCRIPTION } from './schema.ts';
 
-export interface CryptoRpcParts extends Omit<ProxyRpcParts, 'headers'> {
+export interface CryptoRpcParts extends Omit<ProxyRpcParts, 'headers' | 'names'> {
   readonly clock: Clock;
+  readonly serviceName: string;
 }
 
 export function cryptoRpcRoutes(
   parts: CryptoRpcParts,
   readLarge: (body: Buffer, caller: string, maxItems: number) => Promise<ScannedBody>,
 ): Route[] {
-  const proxyParts = { ...parts, headers: new ResponseHeaders(parts) };
-  function run(
-    context: RequestContext,
-    read: { body: Buffer; scanned?: ScannedBody['scanned'] },
-  ): Promise<void> {
-    const network = context.parameters['network'] ?? '';
-    return proxyRpc(proxyParts, { context, network, ...read });
-  }
+  const prefix = `x-${parts.serviceName}-rpc`;
+  const names = { credits: `${prefix}-credits`, costUsd: `${prefix}-cost-usd` };
+  const proxyParts = { ...parts, headers: new ResponseHeaders(parts), names };
   return [
     get('/crypto/rpc/networks', 'public', NETWORKS_DESCRIPTION, (context) =>
       context.json(200, { networks: parts.rpc.networks() }),
@@ -41,9 +36,11 @@ export function cryptoRpcRoutes(
       limitOf: (caller) => rpcLimit(parts, caller),
       handle: (context) => {
         const { body } = context;
-        if (body.length < LARGE_BODY_BYTES) return run(context, { body });
+        if (body.length < LARGE_BODY_BYTES) return proxyRpc(proxyParts, context, body);
         const { accountId } = context.caller;
-        return readLarge(body, accountId, MAX_BATCH_ITEMS).then((read) => run(context, read));
+        return readLarge(body, accountId, MAX_BATCH_ITEMS).then((read) =>
+          proxyRpc(proxyParts, context, read.body, read.scanned),
+        );
       },
     },
   ];
