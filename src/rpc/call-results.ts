@@ -20,13 +20,13 @@ export const BROKEN = { kind: 'fault', fault: 'broken', isSent: true, isAborted:
 export interface Source {
   readonly upstream: Upstream;
   readonly caller: string;
-  /** The highest block that a node of the network may have. */
-  readonly highest: number;
+  /** `highest`: the highest block that a node of the network may have. */
+  readonly network: { readonly highest: number };
 }
 
 /** Keeps the response of a node to a call if it is the best one so far. */
 export function noteResponse(
-  { upstream, caller, highest }: Source,
+  { upstream, caller, network }: Source,
   call: Call,
   response: ItemResponse | undefined,
   figures: ClassFigures,
@@ -45,16 +45,20 @@ export function noteResponse(
     else if (response.error === undefined && !isEmpty(response))
       capabilities.noteHas(method.history, blocks.from);
   }
-  if (response.error === undefined) call.isDoubtful = isDoubtful(call, response, head, highest);
-  // A further result counts only if it is not empty. Of two errors that say what the nodes lack, the
-  // first is kept, unless that node did not even have the method.
-  const isBetter =
-    before?.error === undefined
-      ? response.outcome === 'success' && !isEmpty(response)
-      : lack === undefined || (before.error.lack === 'method' && lack !== 'method');
-  if (before !== undefined && !isBetter) return;
+  if (response.error === undefined) call.isDoubtful = isDoubtful(call, response, head, network);
+  if (before !== undefined && !isBetter(response, before)) return;
   call.response = response;
   call.figures = figures;
+}
+
+/**
+ * A further result counts only if it is not empty. Of two errors that say what the nodes lack, the
+ * first is kept, unless that node did not even have the method.
+ */
+function isBetter(response: ItemResponse, before: ItemResponse): boolean {
+  if (before.error === undefined) return response.outcome === 'success' && !isEmpty(response);
+  const lack = response.error?.lack;
+  return lack === undefined || (before.error.lack === 'method' && lack !== 'method');
 }
 
 /** Whether a node with the newest block `head` may return the empty result only by mistake. */
@@ -62,12 +66,12 @@ function isDoubtful(
   { blocks, method }: Call,
   response: ItemResponse,
   head: number,
-  highest: number,
+  network: Source['network'],
 ): boolean {
   if (blocks === undefined || !isEmpty(response) || !isRead(method)) return false;
   const { from = 0, to = from } = blocks;
   // Another node may have the next blocks already, but no node has later ones.
-  if (to > highest) return false;
+  if (to > network.highest) return false;
   return head < to || (response.isNull && method.block === 0 && !method.name.endsWith('Index'));
 }
 

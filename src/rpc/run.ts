@@ -395,7 +395,7 @@ export class RpcRun implements RunState {
   }
 
   #source({ upstream }: NodeAttempt): Source {
-    return { upstream, caller: this.caller, highest: this.#group.head.highest };
+    return { upstream, caller: this.caller, network: this.#group.head };
   }
 
   #note(call: Call, reply: AttemptFault | StreamResponse, figures: ClassFigures): void {

@@ -126,6 +126,7 @@ export class UpstreamGroup {
 
   /** Returns a promise to wait for if no node is known to have a block that the calls name. */
   prepare(calls: readonly Call[]): Promise<void> | undefined {
+    if (this.#upstreams.length < 2) return undefined;
     const isNewest = calls.some(({ blocks }) => blocks?.isNewest);
     const named = isNewest ? this.head.served : this.#namedBlock(calls);
     return named === undefined ? undefined : this.head.find(named);
