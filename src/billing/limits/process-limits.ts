@@ -12,6 +12,7 @@ import type { Caller } from '../../identity/identity.ts';
 
 export interface WindowTake {
   readonly bucket: string;
+  /** At most the limit: a request larger than the limit may run when its window is empty. */
   readonly tokens: number;
   readonly requestLimit: number;
   readonly tokenLimit: number;
@@ -84,12 +85,10 @@ interface Taking {
 }
 
 export function takeOf({ caller, modelId, rate, ownLimit, tokensEstimate }: Taking): WindowTake {
-  return {
-    bucket: bucketOf(caller, rate, ownLimit?.bucket ?? modelId),
-    tokens: tokensEstimate,
-    requestLimit: rate.requestsPerMinute,
-    tokenLimit: rate.tokensPerMinute,
-  };
+  const { requestsPerMinute: requestLimit, tokensPerMinute: tokenLimit } = rate;
+  const bucket = bucketOf(caller, rate, ownLimit?.bucket ?? modelId);
+  const tokens = tokenLimit === 0 ? tokensEstimate : Math.min(tokensEstimate, tokenLimit);
+  return { bucket, tokens, requestLimit, tokenLimit };
 }
 
 export function stateNow(
@@ -100,11 +99,6 @@ export function stateNow(
   const { requestsPerMinute: requestLimit, tokensPerMinute: tokenLimit } = rate;
   const minute = Math.floor(nowMs / MINUTE_MS);
   return stateOf({ requestLimit, tokenLimit }, counters ?? { minute, requests: 0, tokens: 0 });
-}
-
-/** Capped at the limit: a request larger than the limit may run when its window is empty. */
-export function tokensOf(take: WindowTake): number {
-  return take.tokenLimit === 0 ? take.tokens : Math.min(take.tokens, take.tokenLimit);
 }
 
 export function stateOf(
@@ -130,24 +124,23 @@ export function correctedMinute(reservation: Reservation, usedTokens: number, no
 }
 
 export function countTake(take: WindowTake, counters: Counters): WindowResult {
-  const tokens = tokensOf(take);
   if (take.requestLimit > 0 && counters.requests + 1 > take.requestLimit) {
     return { ok: false, reason: 'requests', state: stateOf(take, counters) };
   }
-  if (take.tokenLimit > 0 && counters.tokens + tokens > take.tokenLimit) {
+  if (take.tokenLimit > 0 && counters.tokens + take.tokens > take.tokenLimit) {
     return { ok: false, reason: 'tokens', state: stateOf(take, counters) };
   }
-  return addTake(take, counters, tokens);
+  return addTake(take, counters);
 }
 
 export function addTake(
   take: WindowTake,
   counters: Counters,
-  tokens = tokensOf(take),
 ): WindowResult & { readonly ok: true } {
+  const { bucket, tokens } = take;
   counters.requests += 1;
   counters.tokens += tokens;
-  const reserved = { bucket: take.bucket, minute: counters.minute, tokens };
+  const reserved = { bucket, minute: counters.minute, tokens };
   return { ok: true, state: stateOf(take, counters), reserved };
 }
 

@@ -22,7 +22,6 @@ import {
   type WindowTake,
   addTake,
   countTake,
-  tokensOf,
 } from './process-limits.ts';
 
 /** A lease of fewer requests is not worth its cost. */
@@ -193,18 +192,18 @@ function leaseOf(
   const requests = part(requestLimit, counters.requests);
   const tokens = part(tokenLimit, counters.tokens);
   if (requestLimit > 0 && requests < LEAST_REQUESTS) return NONE;
-  if (tokenLimit > 0 && tokens < LEAST_REQUESTS * tokensOf(take)) return NONE;
+  if (tokenLimit > 0 && tokens < LEAST_REQUESTS * take.tokens) return NONE;
   return { requests, tokens };
 }
 
 export function hasCapacity(bucket: Bucket, take: WindowTake): boolean {
   if (take.requestLimit > 0 && bucket.requestsLeft < 1) return false;
-  return take.tokenLimit === 0 || bucket.tokensLeft >= tokensOf(take);
+  return take.tokenLimit === 0 || bucket.tokensLeft >= take.tokens;
 }
 
 export function countHere(bucket: Bucket, take: WindowTake): WindowResult {
   if (take.requestLimit > 0) bucket.requestsLeft -= 1;
-  if (take.tokenLimit > 0) bucket.tokensLeft -= tokensOf(take);
+  if (take.tokenLimit > 0) bucket.tokensLeft -= take.tokens;
   // The lease has capacity, whatever others have used meanwhile.
   return addTake(take, bucket.counters);
 }
