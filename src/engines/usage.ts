@@ -179,16 +179,10 @@ function restOfTotal(usage: JsonObject, prompt: number): number | undefined {
 }
 
 /** The first member that is a non-negative integer. */
-function count(
-  usage: JsonObject,
-  name: string,
-  other?: string,
-  third?: string,
-): number | undefined {
-  let given = usage[name];
-  if (typeof given === 'number' && Number.isSafeInteger(given) && given >= 0) return given;
-  if (other === undefined) return undefined;
-  given = usage[other];
-  if (typeof given === 'number' && Number.isSafeInteger(given) && given >= 0) return given;
-  return third === undefined ? undefined : count(usage, third);
+function count(usage: JsonObject, ...names: readonly string[]): number | undefined {
+  for (const name of names) {
+    const given = usage[name];
+    if (typeof given === 'number' && Number.isSafeInteger(given) && given >= 0) return given;
+  }
+  return undefined;
 }
