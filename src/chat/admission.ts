@@ -92,14 +92,14 @@ function admit(
   found: ResolvedModel,
   protocol: ResponseProtocol | undefined,
 ): Admitted {
-  const { prices } = context.caller;
+  const { caller, cancellation } = context;
+  const { prices } = caller;
   const resolved = prices === undefined ? found : withPrices(found, prices);
   const { model, deprecation } = resolved;
   // A batch has one price.
-  const hasTier = !given.isPlain && context.caller.isBatch !== true;
+  const hasTier = !given.isPlain && caller.isBatch !== true;
   const tier = hasTier ? soldTier(model.price, given.fields['service_tier']) : undefined;
   const price = priceFor(context, resolved, tier);
-  const { caller, cancellation } = context;
   const most = model.maxCompletionTokens || Infinity;
   const isFit = given.isPlain && (given.maxOutputTokens ?? 0) <= most;
   const request = isFit ? given : fitted(parts, given, model, protocol);

@@ -122,7 +122,7 @@ export class ChatRun implements WholeCall {
     this.path = wire === undefined ? '/chat/completions' : wire.path;
     this.isOptionalPath = wire !== undefined;
     this.replicas = model.replicas;
-    this.caller = context.caller.accountId;
+    this.caller = sale.request.caller.accountId;
     const key = request.promptCacheKey;
     this.affinityKey = key === undefined ? undefined : parts.cacheScope.keyOf(this.caller, key);
     this.signal = context.cancellation;

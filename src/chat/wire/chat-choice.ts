@@ -56,8 +56,8 @@ export function finishReason(reason: unknown, hasToolCalls: boolean): string {
 /** The tool calls; TGI streams one as an object instead of a list. */
 export function toolCallsOf(message: JsonObject): readonly JsonObject[] {
   const calls = message['tool_calls'];
-  if (isJsonObject(calls) && isJsonObject(calls['function'])) return [calls];
-  return Array.isArray(calls) && calls.length > 0 ? calls.filter(isJsonObject) : NO_CALLS;
+  if (Array.isArray(calls)) return calls.length > 0 ? calls.filter(isJsonObject) : NO_CALLS;
+  return isJsonObject(calls) && isJsonObject(calls['function']) ? [calls] : NO_CALLS;
 }
 
 const NO_CALLS: readonly JsonObject[] = [];

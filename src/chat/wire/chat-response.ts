@@ -4,6 +4,7 @@
  */
 import { isAscii } from 'node:buffer';
 import { Fault } from '../../core/faults.ts';
+import { bytesAtMost } from '../../core/token-count.ts';
 import {
   addTally,
   argumentsText,
@@ -11,7 +12,6 @@ import {
   finishReason,
   isInterrupted,
   functionOf,
-  mostBytes,
   noOutput,
   outputBytes,
   type OutputTally,
@@ -165,8 +165,9 @@ function readChoice(
   const whole = canonicalMessage(original);
   const wholeCalls = toolCallsOf(whole);
   const size = tallyOf(whole, wholeCalls);
-  const leftBytes = mostBytes(options.maxOutputTokens, 0);
-  const isCut = outputBytes(size) > leftBytes;
+  const sizeBytes = outputBytes(size);
+  const leftBytes = bytesAtMost(options.maxOutputTokens);
+  const isCut = sizeBytes > leftBytes;
   const granted = isCut ? cutMessage(whole, leftBytes) : whole;
   const calls = isCut ? toolCallsOf(granted) : wholeCalls;
   const shown = isCut ? tallyOf(granted, calls) : size;
@@ -174,7 +175,7 @@ function readChoice(
   else addTally(output.tally, shown);
   const message = safeMessage(granted, calls, options);
   const given = choice['finish_reason'];
-  if (outputBytes(size) === 0 && isInterrupted(given)) throw garbage('no completion');
+  if (sizeBytes === 0 && isInterrupted(given)) throw garbage('no completion');
   const reason = finishReason(isCut ? 'length' : given, calls.length > 0);
   const isSame =
     message === original &&
