@@ -78,6 +78,7 @@ export async function openNow(path: string, flags = 'r'): Promise<object> {
       appendFileSync(file, text.slice(0, world().random.between(0, text.length - 1)));
       throw Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' });
     },
+    stat: async () => fstatSync(file),
     truncate: async (size: number) => ftruncateSync(file, size),
     datasync: () =>
       new Promise<void>((resolve, reject) =>

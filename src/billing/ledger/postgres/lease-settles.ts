@@ -97,17 +97,24 @@ export class LeaseSettles {
         held.settled = undefined;
         throw error;
       }
-      return this.#addToJournal(journal, request, held);
+      const journaled = await this.#addToJournal(journal, request, held);
+      if (journaled !== undefined) return journaled;
+      // It may have been committed, so it is repeated in the database rather than rejected.
+      const settlement = await this.#settleInOne(request, held, NO_WORK, 'wait');
+      return { ...settlement, fresh: true };
     }
   }
 
-  /** Writes the settle to the journal, which replaces the hold from then on. */
+  /**
+   * Writes the settle to the journal, which replaces the hold from then on. Returns `undefined` if
+   * the journal or its disk is full.
+   */
   async #addToJournal(
     journal: SettleJournal,
     request: SettleRequest,
     held: LeasedHold,
     key?: KeyFence,
-  ): Promise<Settlement> {
+  ): Promise<Settlement | undefined> {
     const { requestId } = request.usage;
     this.#journaled.set(requestId, held);
     try {
@@ -116,9 +123,11 @@ export class LeaseSettles {
       const taken = lease && { ...lease, ...amountsOf(request, held) };
       await journal.add({ request, lease: taken, key });
     } catch (error) {
+      // The settle waits for the database instead.
       this.#journaled.delete(requestId);
-      held.settled = undefined;
-      throw error;
+      const fields = { requestId, reason: reasonOf(error) };
+      this.#parts.log.error(fields, 'A settle could not be written to the journal');
+      return undefined;
     }
     return expectedSettlement(held, request.costNano);
   }
@@ -132,6 +141,7 @@ export class LeaseSettles {
     const { clock, journal } = this.#parts;
     const settling = settlingOf(request, held);
     const untilMs = clock.monotonicMs() + AWAY_WAIT_MS;
+    let mayWait = whileAway === 'wait';
     for (let isAgain = false; ; isAgain = true) {
       try {
         const [settlement] = await this.#settleTogether([settling], true, work);
@@ -140,13 +150,13 @@ export class LeaseSettles {
         return isAgain ? { ...settlement, fresh: true } : settlement;
       } catch (error) {
         const isAway = error instanceof StoreUnavailable;
-        if (isAway) {
-          if (whileAway === 'drop-work') return this.#settleOrJournal(request, held);
-          if (typeof whileAway === 'object' && journal !== undefined) {
-            return this.#addToJournal(journal, request, held, whileAway);
-          }
+        if (isAway && whileAway === 'drop-work') return this.#settleOrJournal(request, held);
+        if (isAway && !mayWait && typeof whileAway === 'object' && journal !== undefined) {
+          const journaled = await this.#addToJournal(journal, request, held, whileAway);
+          if (journaled !== undefined) return journaled;
+          mayWait = true;
         }
-        if (!isAway || whileAway !== 'wait' || clock.monotonicMs() >= untilMs) {
+        if (!isAway || !mayWait || clock.monotonicMs() >= untilMs) {
           held.settled = undefined;
           throw error;
         }
@@ -255,6 +265,8 @@ function amountsOf({ costNano }: SettleRequest, held: LeasedHold) {
 }
 
 type Work = (tx: Queryable, settlement: Settlement) => Promise<void>;
+
+const NO_WORK: Work = () => Promise.resolve();
 
 /** Rolls back a settle whose key belongs to another request. */
 class KeyLost extends Error {}

@@ -1,5 +1,8 @@
 /** Several processes that lease from one database sell exactly what the balance covers. */
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { type TestContext, after, before, describe, test } from 'node:test';
 import { lossy } from '../../../../test/databases/lossy-store.ts';
 import { emptyPostgresDatabase } from '../../../../test/databases/postgres.ts';
@@ -18,6 +21,7 @@ import {
   cappedSpending,
 } from '../ledger.ts';
 import { until } from '../../../../test/support/until.ts';
+import { SettleJournal } from './settle-journal.ts';
 
 const PRICE = usdToNano('0.00001');
 const DEAD_AFTER_MS = 1_200;
@@ -69,10 +73,14 @@ describe('leases of several processes', () => {
     return beginWith(await openTestStore(url), epochDeadAfterMs);
   }
 
-  async function beginWith(store: Store, epochDeadAfterMs = LIVES_ON_MS): Promise<Process> {
+  async function beginWith(
+    store: Store,
+    epochDeadAfterMs = LIVES_ON_MS,
+    journal: { readonly journalFolder?: string } = {},
+  ): Promise<Process> {
     const [skew, stopped] = [{ ms: 0 }, { is: false }];
     const parts = { clock: clockOf(skew, stopped), ids: systemIds(), log: memoryLog(lines) };
-    const ledger = new Ledger({ ...parts, store, epochDeadAfterMs });
+    const ledger = new Ledger({ ...parts, ...journal, store, epochDeadAfterMs });
     await ledger.start();
     const process = { ledger, store, skew, stopped };
     opened.push(process);
@@ -507,6 +515,21 @@ describe('leases of several processes', () => {
     lose('transaction');
     await assert.rejects(settled(process, hold), StoreUnavailable);
     assert.equal((await settled(process, hold)).fresh, false);
+    await process.ledger.stop();
+    await assertClean(process);
+  });
+
+  test('a settle whose reply was lost is repeated if the journal does not take it', async (t) => {
+    const journalFolder = mkdtempSync(join(tmpdir(), 'farebox-leases-'));
+    t.after(() => rmSync(journalFolder, { recursive: true }));
+    const { store, lose } = lossy(await openTestStore(url));
+    const process = await beginWith(store, LIVES_ON_MS, { journalFolder });
+    const accountId = await fund(process, usdToNano('1'));
+    const hold = await held(process, accountId);
+    const full = new Error('no space left on device');
+    t.mock.method(SettleJournal.prototype, 'add', () => Promise.reject(full));
+    lose('transaction');
+    assert.equal((await settled(process, hold)).usdNano, PRICE);
     await process.ledger.stop();
     await assertClean(process);
   });

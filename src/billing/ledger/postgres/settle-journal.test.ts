@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -49,6 +50,34 @@ test('an entry added during a replay is on disk when `add` resolves', async () =
   }
   await journal.close();
 });
+
+const FULL = Object.assign(new Error('no space left on device'), { code: 'ENOSPC' });
+
+for (const step of ['appendFile', 'datasync'] as const) {
+  test(`an entry whose ${step} fails is not settled, and the next one is kept`, async (t) => {
+    const path = mkdtempSync(join(folder, 'full-'));
+    const probe = await open(join(path, 'probe'), 'w');
+    const files = Object.getPrototypeOf(probe) as FileHandle;
+    await probe.close();
+    const fail = async function (this: FileHandle, text?: string): Promise<never> {
+      if (text !== undefined) await this.write(text.slice(0, text.length / 2));
+      throw FULL;
+    };
+    const journal = new SettleJournal(path, 'one');
+    await journal.open();
+    t.mock.method(files, step, fail, { times: 1 });
+    await assert.rejects(journal.add(settleOf('lost')), FULL);
+    assert.equal(journal.size, 0);
+    await journal.add(settleOf('kept'));
+    await journal.close();
+    const next = new SettleJournal(path, 'two');
+    await next.open();
+    const settled: string[] = [];
+    await next.replay(async ({ request }) => void settled.push(request.usage.requestId));
+    assert.deepEqual(settled, ['kept']);
+    await next.close();
+  });
+}
 
 test('`ended` names the process that left the journal file', async () => {
   const owner = join(folder, 'settles-1.process');

@@ -74,14 +74,24 @@ export class SettleJournal {
     await writeFile(this.#ownerPath(this.#number), `${boot} ${this.#processId}`);
   }
 
-  /** Resolves when the settle is on the local disk. Rejects if the journal is full. */
+  /**
+   * Resolves when the settle is on the local disk. Rejects if the journal or the disk is full; the
+   * settle then takes no effect later.
+   */
   async add(entry: JournaledSettle): Promise<void> {
     if (this.#file === undefined) throw new Error('The settle journal is not open');
     if (this.#waiting.size >= MAX_ENTRIES) throw new Error('The settle journal is full');
-    this.#waiting.set(entry.request.usage.requestId, entry);
+    const { requestId } = entry.request.usage;
+    this.#waiting.set(requestId, entry);
     const file = this.#file;
-    await this.#inTurn(() => file.appendFile(`${lineOf(entry)}\n`));
-    await this.#flushed();
+    try {
+      await this.#inTurn(() => append(file, `${lineOf(entry)}\n`));
+      await this.#flushed();
+    } catch (error) {
+      this.#waiting.delete(requestId);
+      await this.#inTurn(() => this.#emptyIfDone());
+      throw error;
+    }
   }
 
   async replay(settle: Settle): Promise<Replayed> {
@@ -92,11 +102,13 @@ export class SettleJournal {
       if (outcome.status === 'rejected') failed.push(outcome.reason);
       else this.#waiting.delete(entries[index]?.[0] ?? '');
     }
-    await this.#inTurn(async () => {
-      // Entries added meanwhile stay in the file; the next replay empties it.
-      if (this.#waiting.size === 0) await this.#file?.truncate(0);
-    });
+    await this.#inTurn(() => this.#emptyIfDone());
     return { done: entries.length - failed.length, failed };
+  }
+
+  /** Entries added meanwhile stay in the file; the next replay empties it. */
+  async #emptyIfDone(): Promise<void> {
+    if (this.#waiting.size === 0) await this.#file?.truncate(0);
   }
 
   async adopt(settle: Settle): Promise<number> {
@@ -165,6 +177,17 @@ export class SettleJournal {
     } finally {
       this.#flush = undefined;
     }
+  }
+}
+
+async function append(file: FileHandle, line: string): Promise<void> {
+  const { size } = await file.stat();
+  try {
+    await file.appendFile(line);
+  } catch (error) {
+    // A part of a line would make the next one unreadable.
+    await file.truncate(size);
+    throw error;
   }
 }
 
