@@ -140,6 +140,9 @@ const ConfiguredEngine = z.strictObject({
   continuousUsage: flag(false).describe(
     'Request the usage in every chunk of a stream (`stream_options.continuous_usage_stats` of vLLM and SGLang). If a caller disconnects, it is then billed by the token count of the engine instead of the bytes of the text. Parsing costs more CPU, and other engines may reject the request.',
   ),
+  cachePrompts: flag(false).describe(
+    'Request a prompt cache for chat completions and Responses requests without cache marks of their own. Only with `protocol: anthropic`, whose models cache no other prompt. The caller pays the price `cacheWrite` for the first tokens and `cacheInput` for repeated ones.',
+  ),
   addedPromptTokens: whole(0, 10_000_000).describe(
     'Maximum number of tokens that this engine adds to a prompt, such as a system prompt or search results of the provider. Holds of its models include it, and reported prompt tokens are billed up to it. Higher reports are never billed.',
   ),

@@ -35,8 +35,10 @@ before(async () => {
     yaml: `
 engines:
   claude: { protocol: anthropic, url: "${engine.url}", apiKey: "sk-test", addedPromptTokens: 2000 }
+  caching: { protocol: anthropic, url: "${engine.url}", apiKey: "sk-test", cachePrompts: true }
   rack: { url: "${upstream.url}" }
 models:
+${model('cached', '{ engine: caching, model: claude-opus }')}
 ${model('opus', '{ engine: claude, model: claude-opus }')}
 ${model('both', '{ engine: claude, model: claude-opus, order: 1 }, { engine: rack, model: tiny, order: 2 }')}
 search: { provider: searxng, url: "${web.url}" }
@@ -325,6 +327,28 @@ describe('an engine of the Messages API', () => {
     const result = { type: 'tool_result', tool_use_id: 'toolu_1', content: plain, ...mark };
     assert.deepEqual(sent?.[2]?.content, [result]);
     assert.deepEqual(offered?.[0]?.['cache_control'], mark.cache_control);
+  });
+
+  test('has a mark for the whole prompt if the engine caches prompts and the caller has no marks', async () => {
+    const mark = { cache_control: { type: 'ephemeral' } };
+    const user = { role: 'user', content: 'Hello' };
+    const requests: readonly (readonly [path: string, body: object, sent: object | undefined])[] = [
+      ['/chat/completions', { messages: [user] }, mark.cache_control],
+      ['/responses', { input: 'Hello' }, mark.cache_control],
+      ['/chat/completions', { messages: [{ ...user, ...mark }] }, undefined],
+      ['/chat/completions', { messages: [user], tools: [{ ...TOOL, ...mark }] }, undefined],
+      ['/messages', { messages: [user], max_tokens: 100 }, undefined],
+    ];
+    for (const [path, body, sent] of requests) {
+      engine.seen.length = 0;
+      engine.script.push({ content: [{ type: 'text', text: 'Yes' }] });
+      const { status, text } = await post(path, { model: 'cached', ...body });
+      assert.equal(status, 200, text);
+      assert.deepEqual(engine.seen[0]?.body['cache_control'], sent, JSON.stringify(body));
+    }
+    engine.script.push({ content: [{ type: 'text', text: 'Yes' }] });
+    await post('/chat/completions', { messages: [user] });
+    assert.equal(engine.seen[1]?.body['cache_control'], undefined, 'not without the setting');
   });
 
   test('passes a mark for the whole prompt on', async () => {

@@ -63,6 +63,8 @@ export interface WriteOptions {
   readonly own: JsonObject | undefined;
   /** The rejection of the last body: another one is needed, or `undefined`. */
   readonly refusal: EngineFailure | undefined;
+  /** Whether to request a prompt cache for a chat without marks. */
+  readonly cachePrompts?: boolean | undefined;
 }
 
 /** Begins a chunk that the chat stream passes on without parsing, which requires these members. */

@@ -40,7 +40,8 @@ export function upstreamBody(
     }
   }
   const chat = engineFields(plan.request, target);
-  const body = upstream.writeRequest(chat, { own: own?.body, refusal });
+  const { cachePrompts } = target.dialect;
+  const body = upstream.writeRequest(chat, { own: own?.body, refusal, cachePrompts });
   const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
   return { upstream, body: bytes, pass: undefined, path, headers };
 }

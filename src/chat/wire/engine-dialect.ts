@@ -32,6 +32,8 @@ export interface EngineDialect {
   readonly prefill: JsonObject | undefined;
   /** Whether content parts may have `cache_control`. */
   readonly cacheMarks: boolean;
+  /** Whether to request a prompt cache for a chat without marks. */
+  readonly cachePrompts?: boolean;
   /** Whether chunks are padded with random text unless the request declines. */
   readonly padding: boolean;
   /** Whether to request usage in every chunk (vLLM, SGLang). */
@@ -173,7 +175,7 @@ export function localDialect(engineId: string): EngineDialect {
 }
 
 type DialectSettings = Pick<Engine, 'url' | 'dialect' | 'quirks' | 'continuousUsage'> &
-  Partial<Pick<Engine, 'protocol' | 'provider'>>;
+  Partial<Pick<Engine, 'protocol' | 'provider' | 'cachePrompts'>>;
 
 export function engineDialect({
   protocol = 'openai',
@@ -182,6 +184,7 @@ export function engineDialect({
   quirks,
   continuousUsage,
   provider,
+  cachePrompts = false,
 }: DialectSettings): EngineDialect {
   const { prefill, ...others } = quirks;
   const given = Object.fromEntries(
@@ -191,7 +194,7 @@ export function engineDialect({
     if (prefill === undefined) return { ...preset, ...given };
     return { ...preset, ...given, prefill: prefill ? (preset.prefill ?? ALWAYS) : undefined };
   };
-  if (protocol === 'anthropic') return { ...dialectOf(TRANSLATED), protocol };
+  if (protocol === 'anthropic') return { ...dialectOf(TRANSLATED), protocol, cachePrompts };
   if (protocol === 'responses') return { ...dialectOf(RESPONSES), protocol };
   // A provider package gets everything that its provider may keep.
   const detected = provider === undefined ? presetOf(url) : 'openrouter';

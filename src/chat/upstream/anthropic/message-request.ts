@@ -45,7 +45,10 @@ export function messageRequest(chat: JsonObject, options: WriteOptions): JsonObj
     : thinkingMembers(chat, own, messages, forced || isUnthinking);
   const isThinking = isJsonObject(thinking) && thinking['type'] !== 'disabled';
   const output = { ...formatOf(chat), ...(effort === undefined ? {} : { effort }) };
+  const blocks = () => [...system, ...tools, ...messages.flatMap(({ content }) => content)];
+  const isCached = options.cachePrompts === true && own === undefined && !hasMarks(blocks());
   return {
+    ...(isCached ? AUTOMATIC_CACHE : {}),
     ...marked(chat['cache_control']),
     ...ownSettings(own),
     model: chat['model'],
@@ -70,6 +73,14 @@ export function isAboutThinking(body: Buffer | null): boolean {
 /** Whether the model has no adaptive reasoning or no effort, as older ones. */
 function isAboutEffort(body: Buffer | null): boolean {
   return /adaptive|effort|output_config/i.test(engineWords(body).message);
+}
+
+/** The engine marks the last block itself, and reads the longest prefix that it has cached. */
+const AUTOMATIC_CACHE: JsonObject = { cache_control: { type: 'ephemeral' } };
+
+/** Callers with marks have decided what to cache, and may have used all marks of a request. */
+function hasMarks(blocks: Blocks): boolean {
+  return blocks.some((block) => 'cache_control' in block);
 }
 
 /** Settings of a Messages request that a chat has no member for. */
