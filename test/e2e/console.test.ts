@@ -305,7 +305,7 @@ rpc:
     });
     await new Promise<void>((listening) => receiver.listen(0, '127.0.0.1', listening));
     const { port } = receiver.address() as AddressInfo;
-    const { secret: owner } = await fixture.farebox.account('1', { kind: 'ADMIN' });
+    const { secret: owner, accountId } = await fixture.farebox.account('1', { kind: 'ADMIN' });
     await visit({ refusals: [400] }, async (visitor) => {
       const { page } = visitor;
       await visitor.signIn(owner);
@@ -333,6 +333,28 @@ rpc:
       await page.getByRole('button', { name: 'webhook.test' }).click();
       await page.getByText('"type": "webhook.test"').waitFor();
       await visitor.checkAccess('a message');
+      await page.locator('dialog dialog').getByRole('button', { name: 'Close' }).click();
+      await fixture.farebox.app.stores.store.query(
+        `INSERT INTO webhooks_delivery (id, webhook_id, account_id, event, subject, period, body, state,
+         attempts, due_ms, problem, created_ms, ended_ms)
+         SELECT 'msg_' || subject, webhook_id, account_id, event, subject, 0, body, 'failed', 1, 0, 'refused', $3, $3
+         FROM (SELECT id AS webhook_id, account_id FROM webhooks_webhook WHERE account_id = $4) hook,
+         (SELECT 'key.limit_reached' AS event, 'key' AS subject, CAST($1 AS TEXT) AS body
+          UNION ALL SELECT 'budget.limit_reached', 'budget', CAST($2 AS TEXT)) crossing`,
+        [
+          JSON.stringify({ data: { apiKeyId: 'key_019aa3f1c0de', description: HOSTILE } }),
+          JSON.stringify({ data: { budgetId: 'budget_019aa3f1', tag: 'user', value: 'anna' } }),
+          Date.now(),
+          accountId,
+        ],
+      );
+      await page.reload();
+      const messages = page.locator('dialog').getByRole('region', { name: 'Messages' });
+      await messages.getByText('user: anna').waitFor();
+      await messages.getByText(HOSTILE).waitFor();
+      await visitor.checkAccess('messages about keys and budgets');
+      await messages.getByRole('button', { name: 'key.limit_reached' }).click();
+      await page.locator('dialog dialog dd', { hasText: HOSTILE }).waitFor();
       await page.locator('dialog dialog').getByRole('button', { name: 'Close' }).click();
       await page.getByRole('button', { name: 'Change' }).click();
       await page.getByLabel('Daily spending').fill('20');
@@ -393,6 +415,7 @@ rpc:
       const responses = page.getByRole('link', { name: 'Download 1 response' });
       await responses.waitFor();
       await page.getByRole('link', { name: 'Download 1 error' }).waitFor();
+      await page.locator('dialog dd', { hasText: 'questions.jsonl' }).waitFor();
       await visitor.checkAccess('a batch');
       const download = page.waitForEvent('download');
       await responses.click();

@@ -15,6 +15,7 @@ import {
   CopyId,
   Count,
   Facts,
+  Id,
   LabelledBar,
   NONE,
   OpenButton,
@@ -79,6 +80,7 @@ export function Batches() {
           key={open}
           id={open}
           known={rows.find(({ id }) => id === open)}
+          files={files.rows}
           close={close}
           changed={reload}
         />
@@ -208,19 +210,20 @@ interface BatchDrawerProps {
   readonly id: string;
   /** The batch, if the list contains it. */
   readonly known: Batch | undefined;
+  readonly files: readonly StoredFile[];
   readonly close: () => void;
   readonly changed: () => void;
 }
 
-function BatchDrawer({ id, known, close, changed }: BatchDrawerProps) {
+function BatchDrawer({ id, known, files, close, changed }: BatchDrawerProps) {
   const path = `/batches/${encodeURIComponent(id)}`;
   const loaded = useCall<Batch>(known === undefined ? path : undefined);
   return (
     <Overlay kind="drawer" title="Batch" close={close}>
       {known === undefined ? (
-        <Loaded from={loaded}>{(data) => <BatchFacts batch={data} />}</Loaded>
+        <Loaded from={loaded}>{(data) => <BatchFacts batch={data} files={files} />}</Loaded>
       ) : (
-        <BatchFacts batch={known} />
+        <BatchFacts batch={known} files={files} />
       )}
       {known !== undefined && isOpen(known) && known.status !== 'cancelling' && (
         <div class="row">
@@ -251,9 +254,20 @@ function BatchDrawer({ id, known, close, changed }: BatchDrawerProps) {
   );
 }
 
-function BatchFacts({ batch }: { batch: Batch }) {
+interface BatchFactsProps {
+  readonly batch: Batch;
+  readonly files: readonly StoredFile[];
+}
+
+function BatchFacts({ batch, files }: BatchFactsProps) {
   const { id, endpoint, usage, metadata, errors } = batch;
   const { input_file_id: input, output_file_id: output, error_file_id: failures } = batch;
+  const listed = files.find((file) => file.id === input);
+  // The list has the latest files only, and a file can be deleted.
+  const found = useCall<StoredFile>(
+    listed === undefined ? `/files/${encodeURIComponent(input)}` : undefined,
+  );
+  const file = listed ?? found.data;
   const { total, completed, failed } = batch.request_counts;
   const ended =
     batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at ?? null;
@@ -284,9 +298,11 @@ function BatchFacts({ batch }: { batch: Batch }) {
             Download {countText(failed)} {failed === 1 ? 'error' : 'errors'}
           </Download>
         )}
-        <Download id={input} name={`${id}-requests.jsonl`}>
-          Download the requests
-        </Download>
+        {file !== undefined && (
+          <Download id={input} name={file.filename}>
+            Download the requests
+          </Download>
+        )}
       </p>
       {errors !== null && (
         <div class="notice bad">
@@ -309,6 +325,16 @@ function BatchFacts({ batch }: { batch: Batch }) {
           usage !== undefined && ['Input tokens', <Count value={usage.input_tokens} />],
           usage !== undefined && ['Output tokens', <Count value={usage.output_tokens} />],
           ['Endpoint', <span class="text">{endpoint}</span>],
+          [
+            'File',
+            file === undefined ? (
+              <Id value={input} ends={8} />
+            ) : (
+              <span class="text" title={input}>
+                {file.filename}
+              </span>
+            ),
+          ],
           ['Id', <CopyId value={id} />],
           ...Object.entries(metadata ?? {}).map(
             ([name, value]) => [name, <span class="text">{value}</span>] as const,

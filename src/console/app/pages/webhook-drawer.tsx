@@ -11,6 +11,7 @@ import { Overlay } from '../parts/overlay.tsx';
 import { CopyId, Facts, OpenButton, State, Time } from '../parts/values.tsx';
 import { ShownOnce } from '../parts/shown-once.tsx';
 import { Empty } from '../parts/loaded.tsx';
+import { KeyName } from '../parts/names.tsx';
 import { type Column, CursorTable } from '../parts/table.tsx';
 import type { Delivery, SecretWebhook, Thresholds, Webhook } from '../shapes.ts';
 import { WebhookForm } from './webhook-form.tsx';
@@ -242,6 +243,24 @@ function Tested({ delivery }: { delivery: Delivery }) {
   );
 }
 
+/** Members of a message about a key or a budget. */
+type Subject = Partial<
+  Record<'apiKeyId' | 'description' | 'budgetId' | 'tag' | 'value', string | null>
+>;
+
+/** The key or the budget of a message; `undefined` for one about the account. */
+function subjectOf({ payload }: Delivery) {
+  const data = (payload['data'] ?? {}) as Subject; // written by the server
+  const { apiKeyId, description, budgetId, tag, value } = data;
+  if (apiKeyId) {
+    const known = new Map([[apiKeyId, description ?? apiKeyId]]);
+    return { kind: 'Key', name: <KeyName id={apiKeyId} known={known} /> };
+  }
+  if (!budgetId) return undefined;
+  const name = tag ? `${tag}: ${value}` : 'All spending';
+  return { kind: 'Budget', name: <span title={budgetId}>{name}</span> };
+}
+
 /** The response status or the error of a delivery, and its next attempt. */
 function Reason({ delivery }: { delivery: Delivery }) {
   const { error, responseStatus, nextAttemptAt, attempts } = delivery;
@@ -263,16 +282,20 @@ function messageColumns(open: (delivery: Delivery) => void): readonly Column<Del
   return [
     {
       name: 'Message',
-      show: (delivery) => (
-        <>
-          <OpenButton isStrong open={() => open(delivery)}>
-            {delivery.event}
-          </OpenButton>
-          <span class="under">
-            <Time iso={delivery.createdAt} />
-          </span>
-        </>
-      ),
+      show: (delivery) => {
+        const subject = subjectOf(delivery);
+        return (
+          <>
+            <OpenButton isStrong open={() => open(delivery)}>
+              {delivery.event}
+            </OpenButton>
+            {subject !== undefined && <span class="under text">{subject.name}</span>}
+            <span class="under">
+              <Time iso={delivery.createdAt} />
+            </span>
+          </>
+        );
+      },
     },
     {
       name: 'State',
@@ -288,9 +311,11 @@ function messageColumns(open: (delivery: Delivery) => void): readonly Column<Del
 
 function DeliveryFacts({ delivery }: { delivery: Delivery }) {
   const { id, attempts, responseStatus, error, createdAt, nextAttemptAt } = delivery;
+  const subject = subjectOf(delivery);
   return (
     <Facts
       of={[
+        subject !== undefined && [subject.kind, subject.name],
         ['State', <DeliveryState delivery={delivery} />],
         error !== null && ['Error', <span class="text">{error}</span>],
         ['Response status', responseStatus === null ? 'none' : String(responseStatus)],
