@@ -14,6 +14,7 @@ import {
 } from 'node-llama-cpp';
 import { type ResponsePiece, ResponseSplitter } from './response-splitter.ts';
 import type { ChatRequest } from './chat-request.ts';
+import type { DecodePause } from './decode-pause.ts';
 import type { SamplingDefaults } from '../../src/engines/embedded/program-contract.ts';
 import { RawSampler } from './raw-sampler.ts';
 
@@ -51,6 +52,7 @@ export interface ChoiceTask {
   readonly contentGrammar: LlamaGrammar | undefined;
   readonly callGrammar: LlamaGrammar | undefined;
   readonly signal: AbortSignal;
+  readonly pause: DecodePause;
   readonly onPieces: (pieces: readonly ResponsePiece[], logprobs: readonly TokenLogprob[]) => void;
 }
 
@@ -70,7 +72,7 @@ export async function generateChoice(
   const run = new ChoiceRun(sequence.model, task);
   const last = task.prompt.slice(-1);
   const sampler = run.rawSampler();
-  if (sampler !== undefined) await generateRaw(sequence, last, run, sampler, task.signal);
+  if (sampler !== undefined) await generateRaw(sequence, last, run, sampler, task);
   else {
     const { logprobs } = task.request;
     const options = run.samplerOptions();
@@ -78,6 +80,7 @@ export async function generateChoice(
     for await (const output of sequence.evaluateWithMetadata(last, metadata, options)) {
       task.signal.throwIfAborted();
       if (!run.push(logprobs ? unscaled(output, options.temperature ?? 0) : output)) break;
+      if (task.pause.end !== undefined) await task.pause.end;
     }
   }
   return { ...run.end(), cachedTokens };
@@ -104,7 +107,7 @@ async function generateRaw(
   last: Token[],
   run: ChoiceRun,
   sampler: RawSampler<Token>,
-  signal: AbortSignal,
+  { signal, pause }: ChoiceTask,
 ): Promise<void> {
   const outputs = sequence.evaluateWithMetadata(last, { probabilities: true }, RAW_OPTIONS);
   try {
@@ -116,6 +119,7 @@ async function generateRaw(
       if (sequence.model.isEogToken(token)) return;
       const confidence = probabilities.get(token) ?? 0;
       if (!run.push({ token, confidence, probabilities })) return;
+      if (pause.end !== undefined) await pause.end;
       next = await outputs.next(token);
     }
   } finally {
@@ -126,10 +130,11 @@ async function generateRaw(
 /** Evaluates all but the last prompt token; returns how many were already in the sequence. */
 async function readPrompt(sequence: LlamaContextSequence, task: ChoiceTask): Promise<number> {
   const body = task.prompt.slice(0, -1);
-  await sequence.adaptStateToTokens(body, false);
+  await task.pause.during(() => sequence.adaptStateToTokens(body, false));
   const cached = sequence.nextTokenIndex;
   for (let at = cached; at < body.length; at += PROMPT_SLICE_TOKENS) {
     task.signal.throwIfAborted();
+    if (task.pause.end !== undefined) await task.pause.end;
     await sequence.evaluateWithoutGeneratingNewTokens(body.slice(at, at + PROMPT_SLICE_TOKENS));
   }
   task.signal.throwIfAborted();

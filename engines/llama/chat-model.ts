@@ -37,6 +37,7 @@ import type {
   LoadedLlamaModel,
   SamplingDefaults,
 } from '../../src/engines/embedded/program-contract.ts';
+import { DecodePause } from './decode-pause.ts';
 import { overloaded, refusal } from './refusal.ts';
 
 const NEUTRAL_SAMPLING: SamplingDefaults = { temperature: 1, topP: 1, topK: 0, minP: 0 };
@@ -69,6 +70,7 @@ export class ChatModel {
   readonly #spec: LlamaModelSpec;
   readonly #model: LlamaModel;
   readonly #context: LlamaContext;
+  readonly #pause = new DecodePause();
   readonly #pool: SequencePool;
   readonly #template: ChatTemplate;
   readonly #markTexts: ReadonlyMap<Token, string>;
@@ -80,7 +82,7 @@ export class ChatModel {
     this.#model = model;
     this.#context = context;
     const sequences = Array.from({ length: spec.sequences }, () => context.getSequence());
-    this.#pool = new SequencePool(sequences);
+    this.#pool = new SequencePool(sequences, this.#pause);
     this.#template = compileTemplate(model.fileInfo.metadata.tokenizer?.chat_template, {
       bos: model.tokens.bosString ?? '',
       eos: model.tokens.eosString ?? '',
@@ -141,6 +143,7 @@ export class ChatModel {
           seed: seed + index,
           maxTokens: Math.min(request.maxTokens, maxCompletionTokens),
           signal,
+          pause: this.#pause,
           onPieces: (pieces, logprobs) => listener.onPieces(index, pieces, logprobs),
         }),
       );
@@ -241,9 +244,11 @@ class SequencePool {
   readonly #free: LlamaContextSequence[];
   readonly #salts = new WeakMap<LlamaContextSequence, string>();
   readonly #queue: JobQueue;
+  readonly #pause: DecodePause;
 
-  constructor(sequences: readonly LlamaContextSequence[]) {
+  constructor(sequences: readonly LlamaContextSequence[], pause: DecodePause) {
     this.#free = [...sequences];
+    this.#pause = pause;
     const { length: running } = sequences;
     this.#queue = engineQueue({ running, waiting: MAX_WAITING, retryAfterSeconds: 0 });
   }
@@ -262,7 +267,9 @@ class SequencePool {
       async () => {
         const sequence = this.#acquire(prompt);
         try {
-          if (this.#salts.get(sequence) !== prompt.salt) await sequence.clearHistory();
+          if (this.#salts.get(sequence) !== prompt.salt) {
+            await this.#pause.during(() => sequence.clearHistory());
+          }
           this.#salts.set(sequence, prompt.salt);
           return await work(sequence);
         } finally {

@@ -10,12 +10,14 @@ import { z } from 'zod';
 import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { type LogLine, memoryLog } from '../../test/support/memory-log.ts';
+import { CALLER_HEADER } from '../../src/engines/contract.ts';
 import { LlamaEngine } from '../../src/engines/embedded/llama-engine.ts';
 import { demoModels } from '../../src/engines/embedded/llama-models.ts';
 import { startTestLlama, type TestLlama } from '../../test/support/test-llama.ts';
 
 const CHAT = 'farebox-demo';
 const EMBEDDING = 'farebox-demo-embedding';
+const SEQUENCES = demoModels()[0]!.sequences;
 const HELLO = [{ role: 'user', content: 'What is Farebox?' }] as const;
 const WEATHER = {
   type: 'function',
@@ -130,6 +132,43 @@ suite('the embedded engine', () => {
       const alone = await complete({ seed: 7, temperature: 1 });
       assert.equal(completion.choices[0]!.message.content, alone.choices[0]!.message.content);
       assert.ok(completion.usage!.completion_tokens > alone.usage!.completion_tokens);
+    });
+
+    test('a short chat does not wait for long ones of another caller', async () => {
+      const clientOf = (caller: string): OpenAI =>
+        client.withOptions({ defaultHeaders: { [CALLER_HEADER]: caller } });
+      const long = {
+        type: 'json_schema',
+        json_schema: {
+          name: 'long',
+          strict: true,
+          schema: {
+            type: 'object',
+            properties: { text: { const: 'abc '.repeat(500) } },
+            required: ['text'],
+            additionalProperties: false,
+          },
+        },
+      } as const;
+      const streams = await Promise.all(
+        Array.from({ length: SEQUENCES - 1 }, () =>
+          clientOf('busy').chat.completions.create({
+            model: CHAT,
+            messages: [...HELLO],
+            response_format: long,
+            stream: true,
+          }),
+        ),
+      );
+      let ended = 0;
+      const reads = streams.map(async (stream) => {
+        for await (const _ of stream);
+        ended += 1;
+      });
+      const short = { model: CHAT, messages: [...HELLO], max_tokens: 1 };
+      await clientOf('few').chat.completions.create(short);
+      assert.equal(ended, 0);
+      await Promise.all(reads);
     });
 
     test('more choices than sequences are generated in turns', async () => {
