@@ -250,7 +250,13 @@ class SequencePool {
     this.#free = [...sequences];
     this.#pause = pause;
     const { length: running } = sequences;
-    this.#queue = engineQueue({ running, waiting: MAX_WAITING, retryAfterSeconds: 0 });
+    this.#queue = engineQueue({
+      running,
+      // Another caller does not wait for the end of long completions.
+      runningOfCaller: Math.max(1, running - 1),
+      waiting: MAX_WAITING,
+      retryAfterSeconds: 0,
+    });
   }
 
   admit(count: number, caller: string): void {
