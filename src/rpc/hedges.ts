@@ -33,21 +33,16 @@ export class ResponseTimes {
   readonly #methods = new Map<string, { p95Ms: number; responses: number }>();
 
   note(method: string, tookMs: number): void {
-    this.#note(ALL, tookMs);
-    this.#note(method, tookMs);
-  }
-
-  #note(method: string, tookMs: number): void {
-    const known = this.#methods.get(method);
-    if (known === undefined) {
-      if (this.#methods.size < MAX_METHODS)
-        this.#methods.set(method, { p95Ms: 2 * tookMs, responses: 1 });
-      return;
+    for (const name of [ALL, method]) {
+      const known = this.#methods.get(name);
+      if (known !== undefined) {
+        // Rises after 5 % of the responses as much as it falls after the others.
+        const share = tookMs > known.p95Ms ? QUANTILE : QUANTILE - 1;
+        known.p95Ms += STEP * share * Math.max(1, known.p95Ms);
+        known.responses += 1;
+      } else if (this.#methods.size < MAX_METHODS)
+        this.#methods.set(name, { p95Ms: 2 * tookMs, responses: 1 });
     }
-    // Rises after 5 % of the responses as much as it falls after the others.
-    const share = tookMs > known.p95Ms ? QUANTILE : QUANTILE - 1;
-    known.p95Ms += STEP * share * Math.max(1, known.p95Ms);
-    known.responses += 1;
   }
 
   p95Ms(method = ALL): number | undefined {

@@ -186,22 +186,41 @@ export class NodeAttempt {
     return isNothing ? { kind: 'fault', fault, isSent: true, isAborted: false } : matched;
   }
 
-  #exchange(
+  async #exchange(
     body: RequestBody,
     calls: number,
     options: AttemptOptions,
   ): Promise<NodeReply | AttemptFault> {
     const { upstream } = this;
+    const run = this.#run;
+    const { caller, deadlineMs, settings } = run;
+    const sizeBytes = sizeOf(body);
     // A learned size limit only skips nodes while there are others.
     const isRefused = options.mayWait
-      ? upstream.rejectsBytes(sizeOf(body))
-      : !upstream.acceptsBytes(sizeOf(body));
-    if (isRefused) return Promise.resolve(unsent('request-too-large'));
-    const holder = upstream.isVerified ? upstream.share.take(this.#run.caller, calls) : undefined;
-    if (holder !== undefined) return this.#send(body, calls, options, holder);
-    return this.#admit(calls, options).then((admitted) =>
-      'kind' in admitted ? admitted : this.#send(body, calls, options, admitted),
-    );
+      ? upstream.rejectsBytes(sizeBytes)
+      : !upstream.acceptsBytes(sizeBytes);
+    if (isRefused) return unsent('request-too-large');
+    const free = upstream.isVerified ? upstream.share.take(caller, calls) : undefined;
+    const holder = free ?? (await this.#admit(calls, options));
+    if ('kind' in holder) return holder;
+    const leftMs = deadlineMs - settings.clock.monotonicMs();
+    if (leftMs <= 0) {
+      upstream.share.give(holder);
+      return unsent('timeout');
+    }
+    run.attempts += 1;
+    const reply = await upstream.client.post({
+      body,
+      timeoutMs: Math.ceil(Math.min(leftMs, upstream.settings.timeoutMs, options.timeoutMs)),
+      maxBytes: calls === 1 ? settings.maxReplyBytes : settings.maxBatchReplyBytes,
+      canStream: options.canStream,
+      mayRepeat: options.mayRepeat,
+      budget: settings.budget,
+      caller,
+      signal: this.#signal,
+    });
+    options.figures.seconds.observe(reply.tookMs / SECOND_MS);
+    return this.#received(reply, sizeBytes, holder);
   }
 
   /** Reserves a slot at a node; waits for one only if `mayWait` is set. */
@@ -219,44 +238,12 @@ export class NodeAttempt {
     return waited ?? { ...unsent('quota'), isAborted: signal?.aborted === true };
   }
 
-  #send(
-    body: RequestBody,
-    calls: number,
-    options: AttemptOptions,
-    holder: Holder,
-  ): Promise<NodeReply | AttemptFault> {
-    const { upstream } = this;
-    const run = this.#run;
-    const { caller, deadlineMs, settings } = run;
-    const leftMs = deadlineMs - settings.clock.monotonicMs();
-    if (leftMs <= 0) {
-      upstream.share.give(holder);
-      return Promise.resolve(unsent('timeout'));
-    }
-    run.attempts += 1;
-    const request = {
-      body,
-      timeoutMs: Math.ceil(Math.min(leftMs, upstream.settings.timeoutMs, options.timeoutMs)),
-      maxBytes: calls === 1 ? settings.maxReplyBytes : settings.maxBatchReplyBytes,
-      canStream: options.canStream,
-      mayRepeat: options.mayRepeat,
-      budget: settings.budget,
-      caller,
-      signal: this.#signal,
-    };
-    return upstream.client
-      .post(request)
-      .then((reply) => this.#received(reply, body, options, holder));
-  }
-
   #received(
     reply: NodeReply | NodeFailure,
-    body: RequestBody,
-    { figures }: AttemptOptions,
+    sizeBytes: number,
     holder: Holder,
   ): NodeReply | AttemptFault {
     const { upstream } = this;
-    figures.seconds.observe(reply.tookMs / SECOND_MS);
     const { share } = upstream;
     if (reply.ok && reply.rest !== undefined) reply.rest.once('close', () => share.give(holder));
     else share.give(holder);
@@ -271,7 +258,6 @@ export class NodeAttempt {
     // The reply to a call that was not needed any more.
     if (this.#run.isOver) this.#run.settings.budget.give(this.#run.caller, reply.budgetBytes);
     else this.#run.budgetBytes += reply.budgetBytes;
-    const sizeBytes = sizeOf(body);
     if (reply.status < 300 && sizeBytes >= MIN_LIMIT_BYTES) upstream.noteAccepted(sizeBytes);
     return reply;
   }

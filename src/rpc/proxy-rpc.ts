@@ -122,9 +122,9 @@ async function chargeOnce(priced: PricedCall, sale: Sale, key: string): Promise<
 /** Requests per minute and caller; a batch counts as one request, and so does a replay. */
 export function rpcLimit({ limits }: Pick<ProxyRpcParts, 'limits'>, caller: Caller): LimitOf {
   const own = caller.keyLimits.rpcRequestsPerMinute;
-  const { requestsPerMinute: ofPlan } = limits(caller.plan);
+  const given = own ?? caller.accountLimits.rpcRequestsPerMinute;
   const rate: RateRule = {
-    requestsPerMinute: own ?? caller.accountLimits.rpcRequestsPerMinute ?? ofPlan,
+    requestsPerMinute: given ?? limits(caller.plan).requestsPerMinute,
     tokensPerMinute: 0,
     type: own === undefined ? 'user' : 'api_key',
   };
