@@ -68,9 +68,10 @@ export function femtoToNanoBound(femto: bigint): Nano {
 
 const UNITS = Array.from({ length: 10 }, (_, decimals) => 10n ** BigInt(9 - decimals));
 
-/** Returns decimal text with exactly `decimals` digits (0 to 9), rounded half up. */
-export function formatUsd(amount: bigint, decimals = 9): string {
-  assert(decimals >= 0 && decimals <= 9, 'decimals of USD run from 0 to 9');
+type Decimals = 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9;
+
+/** Returns decimal text with exactly `decimals` digits, rounded half up. */
+export function formatUsd(amount: bigint, decimals: Decimals = 9): string {
   const negative = amount < 0n;
   const unit = UNITS[decimals] ?? 1n;
   const magnitude = negative ? -amount : amount;
