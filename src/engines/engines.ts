@@ -100,17 +100,14 @@ export class Engines {
    */
   run(call: EngineCall, sink: EngineSink | null): EngineRun {
     const observed = this.#options.observe?.(call);
-    if (observed === undefined) {
-      const run = new EngineRun(this.#context, call, sink);
-      run.start();
-      return run;
-    }
-    const headers = [...(call.headers ?? []), ...observed.headers];
+    const headers = observed && [...(call.headers ?? []), ...observed.headers];
     const run = new EngineRun(this.#context, call, sink, headers);
-    run.outcome.then(
-      (outcome) => observed.ended(outcome),
-      () => observed.ended(undefined), // the endpoint receives the error itself
-    );
+    if (observed !== undefined) {
+      run.outcome.then(
+        (outcome) => observed.ended(outcome),
+        () => observed.ended(undefined), // the endpoint receives the error itself
+      );
+    }
     run.start();
     return run;
   }
