@@ -125,14 +125,13 @@ export class Caller {
         messages: [{ role: 'user', content: key ?? 'Hi' }],
       }),
     });
-    const id = reply?.headers['x-request-id'];
     const usage = reply?.status === 200 ? usageOf(reply.body) : undefined;
     const seen: Seen = {
       caller: this.account.name,
       key,
       status: reply?.status,
       isInternal: reply?.status === 500 && !reply.body.includes('INFERENCE_FAILED'),
-      requestId: typeof id === 'string' ? id : undefined,
+      requestId: reply?.requestId,
       expectedNano: usage && chargeOf(usage),
       isStream,
     };

@@ -1,6 +1,4 @@
 /** A node of the chain with JSON-RPC, for the calls that a payment needs. It can lag behind, lie or fail. */
-import { createServer } from 'node:http';
-import { text } from 'node:stream/consumers';
 import {
   type Hex,
   decodeFunctionData,
@@ -26,6 +24,7 @@ import {
   seconds,
   transfer,
 } from './chain.ts';
+import { responseOf, serveHttp } from './http-wire.ts';
 import { type Machine, world } from './world.ts';
 
 const CHAIN_ID = 8_453;
@@ -76,14 +75,11 @@ export class ChainNode {
 
   start(): void {
     world().on(this.machine, () => {
-      const server = createServer((request, response) => {
-        response.on('error', () => undefined); // its reader left
-        void text(request).then(
-          async (body) => response.end(await this.#respond(body)),
-          () => response.destroy(), // its reader left
+      serveHttp(this.#port, ({ body }, socket) => {
+        void this.#respond(body.toString('utf8')).then((reply) =>
+          socket.write(responseOf(200, 'application/json', reply)),
         );
       });
-      server.listen({ port: this.#port });
     });
   }
 

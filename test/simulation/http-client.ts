@@ -1,10 +1,15 @@
-/** Requests of simulated people: plain `node:http` on the sockets of the world. */
-import { request } from 'node:http';
+/** Requests of simulated people. Most connections are used again, as by the clients of real ones. */
+import type net from 'node:net';
+import { MessageReader, headerOf } from './http-wire.ts';
 import { connectTo } from './network.ts';
+import { type Machine, world } from './world.ts';
+
+/** One connection in so many ends after a response. */
+const CLOSES_ONCE = 8;
 
 export interface Reply {
   readonly status: number;
-  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly requestId: string | undefined;
   readonly body: string;
 }
 
@@ -19,48 +24,60 @@ export interface Sent {
   readonly patienceMs: number;
 }
 
+/** Connections of a machine that wait for a request, by port. */
+const idle = new WeakMap<Machine, Map<string, net.Socket[]>>();
+
+function connectionTo(port: string): { readonly socket: net.Socket; readonly free: net.Socket[] } {
+  const { here } = world();
+  const ofMachine = idle.get(here) ?? new Map<string, net.Socket[]>();
+  idle.set(here, ofMachine);
+  const free = ofMachine.get(port) ?? [];
+  ofMachine.set(port, free);
+  for (;;) {
+    const socket = free.pop();
+    if (socket === undefined) break;
+    if (socket.writable && !socket.readableEnded) return { socket, free };
+  }
+  const socket = connectTo({ port });
+  socket.on('error', () => undefined); // it closes
+  return { socket, free };
+}
+
 /** Resolves to `undefined` if the response did not arrive whole. */
-export function send({
-  method,
-  url,
-  headers = {},
-  body,
-  ...limits
-}: Sent): Promise<Reply | undefined> {
-  return new Promise((resolve) => {
-    const call = request(
-      url,
-      { method, headers, agent: false, createConnection: (options) => connectTo(options) },
-      (response) => {
-        const chunks: Buffer[] = [];
-        let bytes = 0;
-        response.on('data', (chunk: Buffer) => {
-          chunks.push(chunk);
-          bytes += chunk.length;
-          if (bytes > (limits.leaveAfterBytes ?? Infinity)) call.destroy();
-        });
-        response.on('end', () => {
-          end(
-            response.complete
-              ? {
-                  status: response.statusCode ?? 0,
-                  headers: response.headers,
-                  body: Buffer.concat(chunks).toString('utf8'),
-                }
-              : undefined,
-          );
-        });
-        response.on('error', () => end(undefined));
-        response.on('aborted', () => end(undefined));
-      },
-    );
-    const timer = setTimeout(() => call.destroy(), limits.patienceMs);
-    const end = (reply: Reply | undefined): void => {
-      clearTimeout(timer);
-      resolve(reply);
-    };
-    call.on('error', () => end(undefined));
-    call.on('close', () => end(undefined));
-    call.end(body);
-  });
+export function send(sent: Sent): Promise<Reply | undefined> {
+  const { method, url, headers = {}, body = '', leaveAfterBytes = Infinity, patienceMs } = sent;
+  const { host, port, pathname, search } = new URL(url);
+  const { promise, resolve } = Promise.withResolvers<Reply | undefined>();
+  const { socket, free } = connectionTo(port);
+  const timer = world().schedule(patienceMs, () => socket.destroy());
+  const reader = new MessageReader();
+  let bytes = 0;
+  const end = (reply?: Reply): void => {
+    timer.cancel();
+    socket.off('data', receive);
+    socket.off('close', lost);
+    resolve(reply);
+  };
+  const lost = (): void => end();
+  const receive = (piece: Buffer): void => {
+    bytes += piece.length;
+    if (bytes > leaveAfterBytes) return void socket.destroy();
+    const message = reader.add(piece);
+    if (message === undefined) return;
+    const { head } = message;
+    end({
+      status: Number(head.split(' ', 2)[1]),
+      requestId: headerOf(head, 'x-request-id') || undefined,
+      body: message.body.toString('utf8'),
+    });
+    const isLast = headerOf(head, 'connection') === 'close' || world().random.once(CLOSES_ONCE);
+    if (isLast) socket.destroy();
+    else free.push(socket);
+  };
+  socket.on('data', receive);
+  socket.on('close', lost);
+  const lines = Object.entries({ host, ...headers, 'content-length': Buffer.byteLength(body) });
+  const head = lines.map(([name, value]) => `${name}: ${value}\r\n`).join('');
+  socket.write(`${method} ${pathname}${search} HTTP/1.1\r\n${head}\r\n${body}`);
+  return promise;
 }
