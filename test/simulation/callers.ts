@@ -20,6 +20,7 @@ export const CREDIT_USD: Readonly<Record<CallerKind, string>> = {
 const MAX_TOKENS = 60;
 const PATIENCE_MS = 90_000;
 const MAX_TRIES = 12;
+const BROKE_MS = 5_000;
 
 /** A response that arrived whole, or did not. */
 export interface Seen {
@@ -64,6 +65,8 @@ export class Caller {
       // Some requests of a caller run at the same time.
       const together = random.once(4) ? random.between(2, 6) : 1;
       await Promise.all(Array.from({ length: together }, () => this.#one()));
+      // Without credit: rejections alone find little.
+      if (this.seen.at(-1)?.status === 402) await world().sleep(random.between(1, BROKE_MS));
     }
   }
 

@@ -95,8 +95,13 @@ export interface Plan {
 const BETWEEN_FAULTS_MS = [5_000, 10_000, 20_000, 40_000];
 /** A fault ends soon, outlasts the leases of a server, or outlasts most time limits. */
 const LASTS_MS = [5_000, 5_000, 5_000, 20_000, 120_000];
-const CALLERS = [2, 4, 8];
+/** Most of a run of one server should be requests. On PostgreSQL each takes several times as long. */
+const CALLERS = {
+  one: { counts: [4, 8, 16], fromMs: 10, toMs: 1_000 },
+  several: { counts: [2, 4, 8], fromMs: 50, toMs: 3_000 },
+} as const;
 const MAX_WALLETS = 2;
+
 export function planOf(seed: string, durationMs: number, processes = 1): Plan {
   const random = randomOf(`plan ${seed}`);
   const absent = processes === 1 ? ONLY_SHARED : ONLY_FILE;
@@ -117,10 +122,11 @@ export function planOf(seed: string, durationMs: number, processes = 1): Plan {
     faults.push({ kind: random.pick(faultKinds), atMs, forMs, strength: random.fraction() });
   }
   const callerKinds = CALLER_KINDS.filter(some);
-  const callers = Array.from({ length: random.pick(CALLERS) }, (_, at): CallerPlan => {
+  const { counts, fromMs, toMs } = CALLERS[processes === 1 ? 'one' : 'several'];
+  const callers = Array.from({ length: random.pick(counts) }, (_, at): CallerPlan => {
     const kind =
       callerKinds[at] ?? random.pick(callerKinds.length > 0 ? callerKinds : CALLER_KINDS);
-    return { name: `${kind} ${at + 1}`, kind, pauseMs: random.between(50, 3_000) };
+    return { name: `${kind} ${at + 1}`, kind, pauseMs: random.between(fromMs, toMs) };
   });
   return {
     seed,
