@@ -43,6 +43,12 @@ export const SpeechModel = z.discriminatedUnion('kind', [
     decoder: z.string(),
     tokens: z.string(),
   }),
+  z.object({
+    kind: z.literal('moonshine'),
+    encoder: z.string(),
+    decoder: z.string(),
+    tokens: z.string(),
+  }),
   z.object({ kind: z.literal('sense-voice'), model: z.string(), tokens: z.string() }),
   z.object({ kind: z.literal('zipformer-ctc'), model: z.string(), tokens: z.string() }),
 ]);
@@ -59,6 +65,9 @@ const VAD_STEP_WINDOWS = 31;
 /** Seconds of audio per turn of speech detection, which is a hundred times as fast as the audio. */
 const TURN_SECONDS = 30;
 
+/** Kinds of models without the times of tokens. */
+const TIMELESS: ReadonlySet<SpeechModel['kind']> = new Set(['whisper', 'moonshine']);
+
 /** Languages of the multilingual Whisper models. The decoder exits the process for any other. */
 const WHISPER_LANGUAGES = new Set(
   (
@@ -74,7 +83,7 @@ const DecodeResult = z.object({
   lang: z.string().default(''),
   /** A token that begins a word has a space before it. */
   tokens: z.array(z.string()).default([]),
-  /** Start of each token in seconds; empty for Whisper. */
+  /** Start of each token in seconds; empty for Whisper and Moonshine. */
   timestamps: z.array(z.number()).default([]),
 });
 
@@ -126,6 +135,10 @@ function recognizerConfig(
       const whisper = { encoder, decoder, language, task, tailPaddings: -1 };
       return { featConfig, modelConfig: { ...common, whisper } };
     }
+    case 'moonshine': {
+      const moonshine = { encoder: model.encoder, mergedDecoder: model.decoder };
+      return { featConfig, modelConfig: { ...common, moonshine } };
+    }
     case 'sense-voice': {
       const senseVoice = { model: model.model, language, useInverseTextNormalization: 1 };
       return { featConfig, modelConfig: { ...common, senseVoice } };
@@ -161,9 +174,9 @@ export class Recognizer {
    * would crash its decoder.
    */
   requireSupported({ language, task, needsWords }: RecognitionOptions): void {
-    if (needsWords === true && this.#settings.model.kind === 'whisper') {
+    if (needsWords === true && TIMELESS.has(this.#settings.model.kind)) {
       const message =
-        'timestamp_granularities[]: Whisper has no times of words here: request segment, or configure a model of the kind sense-voice or zipformer-ctc';
+        'timestamp_granularities[]: The model has no times of words: request segment, or configure a model of the kind sense-voice or zipformer-ctc';
       throw new Fault('INVALID_REQUEST', { message });
     }
     if (task === 'translate' && this.#settings.model.kind !== 'whisper') {

