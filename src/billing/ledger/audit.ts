@@ -39,6 +39,23 @@ interface DifferenceRow {
   readonly recomputed: bigint;
 }
 
+const USED = `SELECT account_id AS id, usd_nano + diem_nano AS amount FROM ledger_usage
+  UNION ALL SELECT account_id, used_nano FROM ledger_carry`;
+const CHARGED = `SELECT account_id AS id, amount_nano AS amount FROM ledger_transfer WHERE kind = 'CHARGE'
+  UNION ALL SELECT account_id, charged_nano FROM ledger_carry`;
+const ROLLED_UP = 'SELECT account_id AS id, usd_nano + diem_nano AS amount FROM ledger_usage_day';
+
+/**
+ * Selects the accounts with different sums. SQLite has no index for a `FULL JOIN` of two sums, and would
+ * compare each account with each other one.
+ */
+function differing(stored: string, recomputed: string): string {
+  return `SELECT id, sum(stored) AS stored, sum(recomputed) AS recomputed FROM (
+      SELECT id, amount AS stored, 0 AS recomputed FROM (${stored}) one
+      UNION ALL SELECT id, 0, amount FROM (${recomputed}) other) amounts
+    GROUP BY id HAVING sum(stored) <> sum(recomputed)`;
+}
+
 /** Each check selects the rows where the stored and the recomputed amount differ. */
 const CHECKS: readonly { readonly what: string; readonly sql: string }[] = [
   {
@@ -105,26 +122,8 @@ const CHECKS: readonly { readonly what: string; readonly sql: string }[] = [
           WHERE account_id = 'house:bad-debt') AS recomputed) s
       WHERE s.stored <> s.recomputed`,
   },
-  {
-    what: 'usage records against charges (by account)',
-    sql: `SELECT COALESCE(u.id, t.id) AS id, COALESCE(u.total, 0) AS stored, COALESCE(t.total, 0) AS recomputed
-      FROM (SELECT id, sum(total) AS total FROM (
-        SELECT account_id AS id, usd_nano + diem_nano AS total FROM ledger_usage
-        UNION ALL SELECT account_id, used_nano FROM ledger_carry WHERE used_nano <> 0) used GROUP BY id) u
-      FULL JOIN (SELECT id, sum(total) AS total FROM (
-        SELECT account_id AS id, amount_nano AS total FROM ledger_transfer WHERE kind = 'CHARGE'
-        UNION ALL SELECT account_id, charged_nano FROM ledger_carry WHERE charged_nano <> 0) charged GROUP BY id) t ON t.id = u.id
-      WHERE COALESCE(u.total, 0) <> COALESCE(t.total, 0)`,
-  },
-  {
-    what: 'day rollups against usage records (by account)',
-    sql: `SELECT COALESCE(u.id, d.id) AS id, COALESCE(d.total, 0) AS stored, COALESCE(u.total, 0) AS recomputed
-      FROM (SELECT id, sum(total) AS total FROM (
-        SELECT account_id AS id, usd_nano + diem_nano AS total FROM ledger_usage
-        UNION ALL SELECT account_id, used_nano FROM ledger_carry WHERE used_nano <> 0) used GROUP BY id) u
-      FULL JOIN (SELECT account_id AS id, sum(usd_nano + diem_nano) AS total FROM ledger_usage_day GROUP BY account_id) d ON d.id = u.id
-      WHERE COALESCE(u.total, 0) <> COALESCE(d.total, 0)`,
-  },
+  { what: 'usage records against charges (by account)', sql: differing(USED, CHARGED) },
+  { what: 'day rollups against usage records (by account)', sql: differing(ROLLED_UP, USED) },
 ];
 
 const FIGURES = `SELECT
