@@ -189,7 +189,7 @@ export class SimulatedPostgres {
       await new Promise((resolve) => void realImmediate(resolve));
       const waiting = new Set(rows.map(([pid]) => Number(pid)));
       const rest = this.#busy();
-      const blocked = rest.filter(({ pid }) => waiting.has(pid));
+      const blocked = rest.filter(({ pid, isEnding }) => waiting.has(pid) && !isEnding);
       const isSettled = rest.every((session) => this.#blocked.has(session));
       this.#blocked = new Set(blocked);
       if (blocked.length < rest.length) continue;
@@ -235,6 +235,8 @@ class Session {
   readonly #messages = new Messages();
   #backend: Backend | undefined;
   #isLeaving = false;
+  /** True after a signal, which ends its statement or itself although it may seem to wait. */
+  isEnding = false;
   isListening = false;
   #awaited: Awaited[] = [];
   /** Messages since the last Sync. */
@@ -282,9 +284,7 @@ class Session {
   vanish(): void {
     this.#isLeaving = true;
     this.#timer?.cancel();
-    if (this.#backend !== undefined && !this.#backend.isClosed) {
-      this.#database.signal('terminate', this.#backend);
-    }
+    this.#signal('terminate');
     this.#client.destroy();
   }
 
@@ -376,6 +376,9 @@ class Session {
     if (!isOwn) this.#reply.push(withoutNumbers(message));
     if (type === 'C' && !isOwn && body.toString('latin1') === 'COMMIT\0') this.#hasCommitted = true;
     if (type !== 'Z') return;
+    this.#timer?.cancel();
+    this.#timer = undefined;
+    this.isEnding &&= this.#isLeaving;
     this.#status = body.toString('latin1');
     this.#awaited.shift();
     if (!isOwn) this.#ready.push(Buffer.concat(this.#reply.splice(0)));
@@ -399,7 +402,7 @@ class Session {
     });
     if (this.#timer !== undefined || this.#isLeaving || this.#backend === undefined) return;
     const { statementMs, idleMs } = this.#localLimits ?? this.#limits;
-    if (isBlocked && statementMs > 0) this.#limit(statementMs, () => this.#cancel());
+    if (isBlocked && statementMs > 0) this.#limit(statementMs, () => this.#signal('cancel'));
     else if (!this.isBusy && this.#status !== 'I' && idleMs > 0) {
       this.#limit(idleMs, () => this.#expire());
     }
@@ -420,8 +423,10 @@ class Session {
     this.#timer = world().schedule(ms, run, this.#machine);
   }
 
-  #cancel(): void {
-    if (this.#backend !== undefined) this.#database.signal('cancel', this.#backend);
+  #signal(command: 'cancel' | 'terminate'): void {
+    if (this.#backend === undefined || this.#backend.isClosed) return;
+    this.isEnding = true;
+    this.#database.signal(command, this.#backend);
   }
 
   #expire(): void {
