@@ -59,8 +59,8 @@ export interface Transaction {
 
 export interface Mined extends Transaction {
   readonly logs: readonly Log[] | undefined;
-  /** The payment that this cancellation has replaced. */
-  readonly rival?: Transaction;
+  /** For a cancellation: the payment that it has replaced, if any. */
+  readonly rival?: Transaction | 'none';
 }
 
 export interface Block {
@@ -130,11 +130,9 @@ export class Chain {
     world().note(`the chain drops ${dropped.length} blocks`);
     for (const { mined } of dropped) {
       for (const { logs, rival, ...transaction } of mined) {
-        if (rival !== undefined) {
-          // The cancellation is lost, and the payment arrives again.
-          this.pool.set(rival.hash, rival);
-          continue;
-        }
+        // The cancellation is lost, and the payment arrives again.
+        if (rival !== undefined && rival !== 'none') this.pool.set(rival.hash, rival);
+        if (rival !== undefined) continue;
         const fate = random.between(1, 4);
         if (fate <= 2) this.pool.set(transaction.hash, transaction);
         if (fate === 3 && logs !== undefined) this.#cancel(transaction);
@@ -146,6 +144,11 @@ export class Chain {
   #cancel(rival: Transaction): void {
     const { args } = decodeFunctionData({ abi: ABI, data: rival.data });
     const [from, nonce] = [args?.[0], args?.[5]] as [Hex, Hex]; // of a transfer
+    this.cancel(from, nonce, rival);
+  }
+
+  /** Cancels an authorization in the next block, if it is not used before. */
+  cancel(from: Hex, nonce: Hex, rival: Transaction | 'none' = 'none'): void {
     world().note(`${from} cancels`);
     this.#cancelled.push({ from, nonce, rival });
   }
@@ -153,7 +156,7 @@ export class Chain {
   readonly #cancelled: {
     readonly from: Hex;
     readonly nonce: Hex;
-    readonly rival: Transaction;
+    readonly rival: Transaction | 'none';
   }[] = [];
   /** Units of each payment that any branch has ever contained, by nonce. */
   readonly #received = new Map<string, bigint>();
@@ -168,6 +171,7 @@ export class Chain {
     };
     const mined: Mined[] = [];
     for (const { from, nonce, rival } of this.#cancelled.splice(0)) {
+      if (state.used.has(placeOf(from, nonce))) continue;
       state.used.add(placeOf(from, nonce));
       const topics = topicsOf('AuthorizationCanceled', { authorizer: from, nonce });
       const hash = toHex(random.bytes(32));

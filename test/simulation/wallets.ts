@@ -10,6 +10,8 @@ const UNITS_PER_USD = 1_000_000;
 const VALID_SECONDS = 300;
 const PATIENCE_MS = 60_000;
 const MAX_TRIES = 6;
+/** Some wallets cancel a payment so soon after they have signed it. */
+const MAX_CANCEL_MS = 8_000;
 
 /** Pays until `isOver`, and repeats a payment that has no final response. */
 export async function payByWallet(
@@ -25,6 +27,10 @@ export async function payByWallet(
     const nonce = toHex(random.bytes(32));
     const units = random.between(5 * UNITS_PER_USD, 12 * UNITS_PER_USD);
     const header = await headerOf(account, units, nonce);
+    if (random.once(6)) {
+      const cancel = (): void => chain.cancel(account.address, nonce);
+      world().schedule(random.between(1, MAX_CANCEL_MS), cancel);
+    }
     for (let tries = 0; tries < MAX_TRIES; tries += 1) {
       const copies = random.once(6) ? 2 : 1;
       const replies = await Promise.all(
