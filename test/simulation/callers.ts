@@ -19,7 +19,9 @@ export const CREDIT_USD: Readonly<Record<CallerKind, string>> = {
 };
 const MAX_TOKENS = 60;
 const PATIENCE_MS = 90_000;
-const MAX_TRIES = 12;
+/** A caller leaves within a response, or before a lost lease ends, or after most faults. */
+const KEYED_PATIENCE_MS = [2_000, 15_000, PATIENCE_MS];
+const MAX_TRIES = 30;
 const BROKE_MS = 5_000;
 
 /** A response that arrived whole, or did not. */
@@ -91,7 +93,7 @@ export class Caller {
   async #untilAnswered(key: string, isStream: boolean): Promise<void> {
     const { random } = world();
     for (let tries = 0; tries < MAX_TRIES && !this.#isOver(); tries += 1) {
-      const patienceMs = random.once(3) ? random.between(1, 2_000) : PATIENCE_MS;
+      const patienceMs = random.between(1, random.pick(KEYED_PATIENCE_MS));
       const sent = this.#send({ isStream, key, patienceMs });
       const other = random.once(6) ? this.#send({ isStream, key }) : undefined;
       const replies = await Promise.all([sent, other]);

@@ -71,16 +71,23 @@ export async function runIsRight(app: App, witness: Witness, hasLeases = false):
   await creditsArePosted(app, witness);
   if (witness.stripe !== undefined) await cardsAreCredited(app, witness.stripe);
   await walletsAreCredited(app, witness);
-  demand(app.server.open === 0, () => `${app.server.open} requests did not end`);
+  nothingRuns(app);
   if (hasLeases) return;
   const { openHolds } = await app.stores.ledger.audit();
   demand(openHolds === 0, () => `${openHolds} holds did not end`);
-  const { count } = app.stores.ledger.holds.figures();
-  demand(count === 0, () => `${count} holds of requests did not end`);
   const held = await app.stores.store.query<{ id: string; held_nano: bigint }>(
     'SELECT id, held_nano FROM ledger_account WHERE held_nano <> 0',
   );
   demand(held.length === 0, () => `Still held: ${text(held)}`);
+}
+
+/** Holds for each server after its last request. */
+export function nothingRuns({ server, stores }: App): void {
+  demand(server.open === 0, () => `${server.open} requests did not end`);
+  const { holds } = stores.ledger;
+  const { count } = holds.figures();
+  demand(count === 0, () => `${count} holds of requests did not end`);
+  demand(holds.journaled === 0, () => `${holds.journaled} settles stay in the journal`);
 }
 
 /** A response that arrived whole is charged once, with the price of what it contains. */

@@ -41,12 +41,19 @@ const WEIGHTS = {
   'database pause': 1,
   /** Replies to commits are lost. */
   'lost commits': 3,
+  /** One server does not reach the database. */
+  'lost database': 3,
 } as const;
 
 export type FaultKind = keyof typeof WEIGHTS;
 
 /** Faults of a database that is on machines of its own, and of one that is a file. */
-const ONLY_SHARED: ReadonlySet<FaultKind> = new Set(['failover', 'database pause', 'lost commits']);
+const ONLY_SHARED: ReadonlySet<FaultKind> = new Set([
+  'failover',
+  'database pause',
+  'lost commits',
+  'lost database',
+]);
 const ONLY_FILE: ReadonlySet<FaultKind> = new Set(['slow disk', 'failed flush']);
 
 export interface Fault {

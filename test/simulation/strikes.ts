@@ -19,7 +19,10 @@ const MAX_DROPPED = 9;
 export interface Weather {
   delayMs: number;
   cutOnce: number;
-  parted: { readonly from: string; readonly untilMs: number } | undefined;
+  /** Separates a machine from these others, or from all. */
+  parted:
+    | { readonly from: string; readonly to?: readonly string[]; readonly untilMs: number }
+    | undefined;
   flushMs: number;
   failsFlush: boolean;
   isFull: boolean;
@@ -79,6 +82,7 @@ export async function strike(
   const farebox = one(fareboxes);
   const { machine } = farebox;
   const model = one(models);
+  const databases = database?.machines.map((each) => each.name) ?? [];
   // One lying node at a time: two of the three must agree.
   const node = kind === 'lying node' ? nodes[0]! : one(nodes);
   const during = async <T extends object>(target: T, change: Partial<T>): Promise<void> => {
@@ -103,7 +107,9 @@ export async function strike(
       await farebox.stop();
       return keepRunning(farebox);
     case 'pause':
-      if (machine !== undefined) machine.pausedUntilMs = world().nowMs + forMs;
+      if (machine !== undefined) {
+        machine.pausedUntilMs = Math.max(machine.pausedUntilMs, world().nowMs + forMs);
+      }
       return;
     case 'clock': {
       const hours = world().random.pick(SKEW_HOURS[database === undefined ? 'one' : 'several']);
@@ -139,9 +145,12 @@ export async function strike(
       return during(weather, { delayMs: Math.ceil(strength * 2_000) });
     case 'network cut':
       return during(weather, { cutOnce: Math.ceil(5 + strength * 100) });
+    case 'lost database': {
+      const parted = { from: machine?.name ?? '', to: databases, untilMs: world().nowMs + forMs };
+      return during(weather, { parted });
+    }
     case 'partition': {
       const running = fareboxes.flatMap((each) => each.machine?.name ?? []);
-      const databases = database?.machines.map((each) => each.name) ?? [];
       const from = one([
         'model 9001',
         'model 9002',

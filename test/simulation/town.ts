@@ -13,7 +13,7 @@ import { resetDisk } from './disk.ts';
 import { FareboxMachine } from './farebox-machine.ts';
 import { ModelServer } from './model-server.ts';
 import { resetNetwork } from './network.ts';
-import { type Witness, booksAreRight, runIsRight } from './oracles.ts';
+import { type Witness, booksAreRight, nothingRuns, runIsRight } from './oracles.ts';
 import { operate, payByCard } from './people.ts';
 import type { FaultKind, Plan } from './plan.ts';
 import { FAIR, type Struck, type Weather, keepRunning, strike } from './strikes.ts';
@@ -139,7 +139,9 @@ export class Town {
       delayMs: () => random.between(1, weather.delayMs),
       partedUntilMs: (from, to) => {
         const { parted } = weather;
-        const isParted = parted !== undefined && [from.name, to.name].includes(parted.from);
+        const names = [from.name, to.name];
+        if (parted === undefined || !names.includes(parted.from)) return 0;
+        const isParted = parted.to?.some((name) => names.includes(name)) ?? true;
         return isParted ? parted.untilMs : 0;
       },
       cuts: () => weather.cutOnce > 0 && random.once(weather.cutOnce),
@@ -198,6 +200,7 @@ export class Town {
     await this.#calmDown();
     this.isCalm = true;
     await Promise.all(others);
+    this.#nothingRuns();
     await this.#verify();
     await this.#verify();
   }
@@ -210,9 +213,9 @@ export class Town {
   }
 
   async #hasEnded(): Promise<boolean> {
-    const { app, machine } = this.#fareboxes[0]!;
-    if (app === undefined || machine === undefined) return false;
     try {
+      this.#nothingRuns();
+      const { app, machine } = running(this.#fareboxes[0]);
       const hasLeases = this.#database !== undefined;
       await world().on(machine, () => runIsRight(app, this.#witness, hasLeases));
       return true;
@@ -220,6 +223,10 @@ export class Town {
       // Checked again, and at the end by `#verify`.
       return false;
     }
+  }
+
+  #nothingRuns(): void {
+    for (const farebox of this.#fareboxes) nothingRuns(running(farebox).app);
   }
 
   get #witness(): Witness {
