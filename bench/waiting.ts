@@ -1,7 +1,8 @@
 /**
- * Waiting at embedded engines: the time of a short job alone, and beside the long jobs of another
- * account at the same engine; and the p99 of chats with another engine beside each of them. The
- * speech model is a toy that is written by the tests, so its figures show the turns, not the speed.
+ * Waiting at embedded engines: the time of a short job alone, and beside a long job of another
+ * account at the same engine, which is repeated; and the p99 of chats with another engine beside
+ * it. The speech model is a toy that is written by the tests, so its figures show the turns, not
+ * the speed.
  *
  * Run: node bench/waiting.ts
  */
@@ -109,8 +110,6 @@ interface Case {
   readonly path: string;
   readonly short: () => Body;
   readonly long: () => Body;
-  /** Concurrent long jobs, each of which is repeated. */
-  readonly jobs: number;
 }
 
 const sound = await longSound();
@@ -120,28 +119,24 @@ const CASES: readonly Case[] = [
     path: '/audio/transcriptions',
     short: () => form(toneWav('ab')),
     long: () => form(sound),
-    jobs: 1,
   },
   {
     name: 'cutout: 0.3 MP beside 12 MP',
     path: '/image/background-remove',
     short: () => image(photo),
     long: () => image(large),
-    jobs: 4,
   },
   {
     name: 'embeddings: 1 text beside 2,048',
     path: '/embeddings',
     short: () => ({ model: 'default', input: text }),
     long: () => ({ model: 'default', input: Array.from({ length: 2_048 }, () => text) }),
-    jobs: 4,
   },
   {
     name: 'chat of the embedded model: 16 tokens beside 512',
     path: '/chat/completions',
     short: () => say(16),
     long: () => say(512),
-    jobs: 4,
   },
 ];
 
@@ -166,7 +161,7 @@ try {
   console.log(
     'job'.padEnd(52) + 'alone p50   beside p50  worst       times   chat p99: alone, beside, times',
   );
-  for (const { name, path, short, long, jobs } of CASES) {
+  for (const { name, path, short, long } of CASES) {
     await times(2, () => send(honest, path, short()));
     const alone = await times(ROUNDS, () => send(honest, path, short()));
     const quiet = await chats();
@@ -179,7 +174,7 @@ try {
     const type = body instanceof FormData ? request.headers.get('content-type') : undefined;
     // A process of its own, so that large bodies do not delay the measurement.
     const load = await startProcess('./waiting-load.ts', {
-      args: [farebox.url + path, busy, `${folder}/long`, type ?? 'application/json', String(jobs)],
+      args: [farebox.url + path, busy, `${folder}/long`, type ?? 'application/json'],
     });
     await delay(BEGIN_MS);
     const beside = await times(ROUNDS, () => send(honest, path, short()));
