@@ -2,8 +2,11 @@
 import assert from 'node:assert/strict';
 import { type Socket, connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import { type Bench, startWithEngine } from '../../test/app/call.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
 import { until } from '../../test/support/until.ts';
+import { SECOND_MS } from '../core/clock.ts';
 
 const LIMIT_BYTES = 20_000;
 const PIECE = Buffer.alloc(65_536, 'x');
@@ -23,8 +26,8 @@ describe('a response before the end of the request body', () => {
   });
   after(() => bench.stop());
 
-  function open(): { readonly socket: Socket; readonly received: () => string } {
-    const { hostname, port } = new URL(bench.farebox.url);
+  function open({ farebox } = bench): { readonly socket: Socket; readonly received: () => string } {
+    const { hostname, port } = new URL(farebox.url);
     const socket = connect(Number(port), hostname);
     let text = '';
     socket.setEncoding('utf8').on('data', (piece: string) => (text += piece));
@@ -76,11 +79,32 @@ describe('a response before the end of the request body', () => {
     });
   }
 
-  test('a caller that sends nothing more is disconnected', async () => {
-    const { socket, received } = open();
-    socket.write(headOf('/chat/completions', secret, LARGE));
-    await new Promise<void>((resolve) => socket.once('close', () => resolve()));
-    assert.match(received(), /^HTTP\/1\.1 413 /);
+  test('a caller that sends nothing more is disconnected after 30 seconds', async (t) => {
+    const clock = new TestClock();
+    const waiting = await startWithEngine({ clock });
+    t.after(() => waiting.stop());
+    const { socket, received } = open(waiting);
+    const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
+    socket.write(headOf('/chat/completions', 'none', LARGE));
+    await until(() => received().startsWith('HTTP/1.1 401 '), 'the response');
+    clock.advance(29 * SECOND_MS);
+    await delay(50);
+    assert.ok(!socket.closed);
+    clock.advance(2 * SECOND_MS);
+    await closed;
+  });
+
+  test('a client without a valid key may send a large file to the end', async () => {
+    const body = new FormData();
+    body.set('file', new Blob([Buffer.alloc(24_000_000)]), 'sound.wav');
+    body.set('model', 'none');
+    const response = await fetch(`${bench.farebox.url}/audio/transcriptions`, {
+      method: 'POST',
+      headers: { authorization: 'Bearer none' },
+      body,
+    });
+    assert.equal(response.status, 401);
+    await response.text();
   });
 
   test('a client that uses connections again gets each response', async () => {
@@ -88,7 +112,7 @@ describe('a response before the end of the request body', () => {
       const response = await fetch(`${bench.farebox.url}/chat/completions`, {
         method: 'POST',
         headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
-        body: Buffer.alloc(5_000_000, 'x'),
+        body: Buffer.alloc(50_000_000, 'x'),
       });
       assert.deepEqual([response.status, response.headers.get('connection')], [413, 'close']);
       await response.text();

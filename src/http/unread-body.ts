@@ -1,14 +1,17 @@
 /**
  * Bounds what a caller can send after its response. A response can be complete before the request is,
  * such as a 413 or a 401. Closing the connection at once would reset it, and a caller that is still
- * sending could lose the response. So the server discards some of the rest, then stops reading, and
- * closes the connection after two seconds.
+ * sending could lose the response. So the server discards the rest of any body that it would have
+ * taken, such as a large file with an unknown key. It stops reading a longer one, and then closes the
+ * connection.
  */
 import type { IncomingMessage } from 'node:http';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 
-/** As of Go's HTTP server. A caller that sends no more can use its connection again. */
-const MAX_DISCARDED_BYTES = 256 * 1_024;
+/** The default limit of a body. A caller that sends no more can use its connection again. */
+const MAX_DISCARDED_BYTES = 36_000_000;
+const MAX_DISCARD_MS = 30 * SECOND_MS;
+/** For a caller that reads only when it cannot send more. */
 const CLOSE_AFTER_MS = 2 * SECOND_MS;
 
 /**
@@ -36,8 +39,10 @@ export function limitUnreadBody(request: IncomingMessage, isLast: boolean, clock
     // A request that is being read would resume the connection.
     request.pause();
     socket.pause();
+    cancel();
+    cancel = clock.after(CLOSE_AFTER_MS, () => socket.destroy());
   };
-  const cancel = clock.after(CLOSE_AFTER_MS, () => socket.destroy());
+  let cancel = clock.after(MAX_DISCARD_MS, () => socket.destroy());
   const end = (): void => {
     cancel();
     socket.off('data', discard);
