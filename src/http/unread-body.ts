@@ -11,6 +11,7 @@ import { type Clock, SECOND_MS } from '../core/clock.ts';
 /** The default limit of a body. A caller that sends no more can use its connection again. */
 const MAX_DISCARDED_BYTES = 36_000_000;
 const MAX_DISCARD_MS = 30 * SECOND_MS;
+const CHECK_MS = 100;
 /** For a caller that reads only when it cannot send more. */
 const CLOSE_AFTER_MS = 2 * SECOND_MS;
 
@@ -31,25 +32,25 @@ export function isRestTooLong({ complete, headers, socket }: IncomingMessage): b
 export function limitUnreadBody(request: IncomingMessage, isLast: boolean, clock: Clock): void {
   const { socket } = request;
   if (socket.destroyed) return;
-  let discardedBytes = 0;
-  // A request cannot be read after its response, so the bytes of the connection are counted.
-  const discard = (bytes: Buffer): void => {
-    discardedBytes += bytes.length;
-    if (discardedBytes <= MAX_DISCARDED_BYTES) return;
+  const maxBytes = socket.bytesRead + MAX_DISCARDED_BYTES;
+  let closesMs = clock.monotonicMs() + MAX_DISCARD_MS;
+  let isStopped = false;
+  // Node does not report bytes that it discards, and a listener of the connection disturbs it.
+  const stopChecks = clock.every(CHECK_MS, () => {
+    const nowMs = clock.monotonicMs();
+    if (nowMs >= closesMs) socket.destroy();
+    if (isStopped || socket.bytesRead <= maxBytes) return;
+    isStopped = true;
+    closesMs = Math.min(closesMs, nowMs + CLOSE_AFTER_MS);
     // A request that is being read would resume the connection.
     request.pause();
     socket.pause();
-    cancel();
-    cancel = clock.after(CLOSE_AFTER_MS, () => socket.destroy());
-  };
-  let cancel = clock.after(MAX_DISCARD_MS, () => socket.destroy());
+  });
   const end = (): void => {
-    cancel();
-    socket.off('data', discard);
+    stopChecks();
     socket.off('close', end);
     if (isLast) socket.destroy();
   };
-  socket.on('data', discard);
   socket.once('close', end);
   request.once('end', end);
 }
