@@ -251,15 +251,20 @@ function joinedParts(
 ): ContentPart[] {
   let parts: ContentPart[] = [];
   let counts = new Map<string, number>();
-  for (const part of [...before, ...more]) {
-    const count = (counts.get(part.type) ?? 0) + 1;
-    if (part.type !== 'text' && count > MAX_PARTS_PER_MESSAGE[part.type]) {
-      pushUser(messages, parts, isMarked);
-      parts = [];
-      counts = new Map();
+  for (const list of [before, more]) {
+    for (const part of list) {
+      if (part.type !== 'text') {
+        let count = (counts.get(part.type) ?? 0) + 1;
+        if (count > MAX_PARTS_PER_MESSAGE[part.type]) {
+          pushUser(messages, parts, isMarked);
+          parts = [];
+          counts = new Map();
+          count = 1;
+        }
+        counts.set(part.type, count);
+      }
+      parts.push(part);
     }
-    counts.set(part.type, (counts.get(part.type) ?? 0) + 1);
-    parts.push(part);
   }
   return parts;
 }
@@ -271,7 +276,8 @@ function pushUser(messages: ChatMessage[], parts: readonly ContentPart[], isMark
     messages.push({ role: 'user', content: [...parts] });
     return;
   }
-  const isText = parts.every((part) => part.type === 'text');
-  const texts = parts.flatMap((part) => (part.type === 'text' ? [part.text] : []));
-  messages.push({ role: 'user', content: isText ? texts.join(PART_BREAK) : parts.map(unmarked) });
+  const texts = parts.filter((part) => part.type === 'text');
+  const isText = texts.length === parts.length;
+  const joined = (): string => texts.map(({ text }) => text).join(PART_BREAK);
+  messages.push({ role: 'user', content: isText ? joined() : parts.map(unmarked) });
 }

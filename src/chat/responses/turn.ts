@@ -51,10 +51,12 @@ export async function readTurn(
     accountId,
     referenced: (id: string) => referenced.get(id),
   };
+  const history: JsonObject[] = [];
   for (const { input, response } of earlier) {
     await readItems(reader, input, { place: ['previous_response_id'], isOwn: false });
     const output = listOf(response['output']);
     await readItems(reader, output, { place: ['previous_response_id'], isOwn: true });
+    for (const list of [input, output]) for (const item of list) history.push(item);
   }
   await readItems(reader, items, { place: ['input'], isOwn: false });
   const messages = transcript.messages();
@@ -64,7 +66,7 @@ export async function readTurn(
   const markedMessages = transcript.hasMarks ? transcript.messages(true) : undefined;
   const { callIds } = transcript;
   const passed = {
-    history: earlier.flatMap(({ input, response }) => [...input, ...listOf(response['output'])]),
+    history,
     referenced: (id: string) => referenced.get(id),
   };
   return { body, request: { ...request, markedMessages }, tools, items, callIds, passed };
