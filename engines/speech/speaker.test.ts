@@ -60,7 +60,7 @@ for (const format of ['pcm', 'mp3'] as const) {
       await once(response, 'data');
       const before = queue.turns;
       call.destroy();
-      await assert.rejects(ended.promise, { name: 'AbortError' });
+      await assert.rejects(ended.promise);
       assert.ok(before < 290 && queue.turns <= before + 1, `${before}, then ${queue.turns} of 300`);
     } finally {
       server.close();
