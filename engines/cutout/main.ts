@@ -5,7 +5,7 @@
  *
  * The bundled person model serves requests until the parent sends the path of a general model; the
  * engine then switches without downtime. At most two images are in memory, because each may need
- * half a gigabyte; their callers take turns in steps of less than a second.
+ * half a gigabyte; their callers take turns in steps of at most 2 s.
  */
 import { z } from 'zod';
 import { JobQueue } from '../../src/core/job-queue.ts';
@@ -61,11 +61,12 @@ serveEngine(async (given, report) => {
     { caller, signal }: EngineRequest,
   ): Promise<{ png: Buffer; model: string }> {
     const turn = blockingTurn(steps.turnsOf(caller, signal));
-    const image = await turn(() => editor.decode(bytes));
-    const guide = await turn(() => editor.guideCopy(image));
-    const { mask, model } = await turn(async () => {
+    // One turn, because a small image would wait before each step for one of a large image.
+    const { image, guide, mask, model } = await turn(async () => {
+      const image = await editor.decode(bytes);
+      const guide = await editor.guideCopy(image);
       const copy = await editor.squareCopy(image, segmenter.side);
-      return { mask: await segmenter.segment(copy), model: segmenter.name };
+      return { image, guide, mask: await segmenter.segment(copy), model: segmenter.name };
     });
     await applyMatte(image, guide, mask, turn);
     return { png: await encodePng(image, turn), model };
