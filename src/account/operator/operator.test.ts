@@ -329,7 +329,12 @@ describe('/admin/accounts, /admin/usage and /admin/revenue', () => {
     assert.deepEqual([tags.data[0].tag, tags.data[0].value], ['user', 'u1']);
     const revenue = await done('/revenue');
     assert.equal(revenue.data[0].model, 'atlas');
-    assert.equal(revenue.data[0].requests, revenue.totals.requests);
+    // A day may turn.
+    const counts = revenue.data.map((row: { requests: number }) => row.requests);
+    assert.equal(
+      counts.reduce((sum: number, count: number) => sum + count, 0),
+      revenue.totals.requests,
+    );
     assert.ok(revenue.totals.requests >= 1);
     const csv = await ask(`/usage?by=key&account=${id}&format=csv`);
     const keyLine = `,,,${key.data.id},,,1,0,12,5,0.000022,0.0000,,,,1`;
