@@ -5,8 +5,8 @@ import { Fault } from '../core/faults.ts';
 import { type Nano, decimalUsd, nano, usdToNano } from '../core/money.ts';
 import { type RouteDescription, jsonContent, jsonResponse } from '../http/describe.ts';
 import { readBody } from '../http/read-request.ts';
-import { referenceReused } from '../http/reference-reused.ts';
 import { type Route, post } from '../http/route.ts';
+import { TransactionReference, referenceReused } from '../http/transaction-reference.ts';
 import type { CardPayments, CardRefund } from '../payments/cards/cards.ts';
 
 const Usd = z.string();
@@ -21,12 +21,9 @@ const CardRefundRequest = z
       .describe(
         'USD as decimal text with at most 2 decimals; `all`: all unused credit from cards.',
       ),
-    reference: z
-      .string()
-      .regex(/^[A-Za-z0-9._:-]{1,100}$/, 'Must be 1 to 100 letters, digits, dots, colons or dashes')
-      .describe(
-        'Your own id of this refund. A repeated reference with the same account and amount returns the state of the first refund and pays nothing; with another amount it is an error.',
-      ),
+    reference: TransactionReference.describe(
+      'Your own id of this refund. A repeated reference with the same account and amount returns the state of the first refund and pays nothing; with another amount it is an error.',
+    ),
     allowDebt: z
       .boolean()
       .default(false)

@@ -4,6 +4,7 @@
  */
 import { InvalidArgumentError } from '@commander-js/extra-typings';
 import { type Nano, ZERO } from '../core/money.ts';
+import { TransactionReference } from '../http/transaction-reference.ts';
 import {
   ACCOUNT,
   type Cli,
@@ -16,7 +17,6 @@ import {
 } from './command.ts';
 
 const MAX_NOTE_CHARACTERS = 200;
-const REFERENCE = /^[A-Za-z0-9._:-]{1,100}$/;
 
 export function creditCommands(cli: Cli): void {
   movementCommand(cli, 'credit').description(`Add prepaid credit to an account
@@ -76,7 +76,7 @@ function movementCommand(cli: Cli, direction: 'credit' | 'debit') {
 }
 
 function referenceOf(text: string): string {
-  if (REFERENCE.test(text)) return text;
+  if (TransactionReference.safeParse(text).success) return text;
   throw new InvalidArgumentError(
     'must have 1 to 100 letters, digits, dots, colons, dashes or underscores',
   );

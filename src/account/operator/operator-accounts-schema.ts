@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import { cursorQuery, pageOf } from '../../http/cursor.ts';
 import { type RouteDescription, jsonResponse, jsonContent } from '../../http/describe.ts';
+import { TransactionReference } from '../../http/transaction-reference.ts';
 import { PlanName, PriceRules } from '../../config/config.ts';
 import { Amount, DecimalText, Time } from '../api-key-schema.ts';
 import { STORAGE, StorageItem } from '../account-parts.ts';
@@ -222,14 +223,10 @@ export const CHANGE_ACCOUNT: RouteDescription = {
   refusals: ['ACCOUNT_NOT_FOUND', 'ACCOUNT_EXISTS'],
 };
 
-export const Reference = z
-  .string()
-  .regex(/^[A-Za-z0-9._:-]{1,100}$/, 'Must be 1 to 100 letters, digits, dots, colons or dashes');
-
 export const MoveRequest = z
   .object({
     amountUsd: AmountIn.describe('Above zero.'),
-    reference: Reference.describe(
+    reference: TransactionReference.describe(
       'Your own id of this transaction, such as the event id of a payment provider. A repeated reference with the same amount changes nothing and returns the same response; with another amount or account it is a 409.',
     ),
     note: z

@@ -7,7 +7,7 @@ import { Fault } from '../../core/faults.ts';
 import { ZERO, decimalUsd, usdToNano } from '../../core/money.ts';
 import { timePage } from '../../http/cursor.ts';
 import { readBody, readQuery } from '../../http/read-request.ts';
-import { referenceReused } from '../../http/reference-reused.ts';
+import { referenceReused } from '../../http/transaction-reference.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_TYPE, type Route, SMALL_JSON_BODY, get, patch, post } from '../../http/route.ts';
 import {

@@ -6,8 +6,8 @@ import { sha256Hex } from '../../core/ids.ts';
 import { type Nano, decimalUsd, nano, usdToNano } from '../../core/money.ts';
 import { type RouteDescription, jsonContent, jsonResponse } from '../../http/describe.ts';
 import { readBody } from '../../http/read-request.ts';
-import { referenceReused } from '../../http/reference-reused.ts';
 import { type Route, post } from '../../http/route.ts';
+import { TransactionReference, referenceReused } from '../../http/transaction-reference.ts';
 import { walletAccountId, walletOfAccount } from '../../identity/identity.ts';
 import {
   type Payments,
@@ -18,7 +18,7 @@ import {
 import type { AccountParts } from '../account-parts.ts';
 import { DecimalText } from '../api-key-schema.ts';
 import { accountOf } from './operator-accounts.ts';
-import { ACCOUNT_PATH, Reference } from './operator-accounts-schema.ts';
+import { ACCOUNT_PATH } from './operator-accounts-schema.ts';
 
 const ID_DIGITS = 32;
 
@@ -30,7 +30,7 @@ const RefundRequest = z
         z.string().regex(/^\d{1,9}(?:\.\d{1,6})?$/, 'Must be an amount such as 4.50, or all'),
       ])
       .describe('USD as decimal text with at most 6 decimals; `all`: the whole final credit.'),
-    reference: Reference.describe(
+    reference: TransactionReference.describe(
       'Your own id of this refund. A repeated reference with the same account and amount returns the state of the first refund and pays nothing; with another amount it is an error.',
     ),
   })
