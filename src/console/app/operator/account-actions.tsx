@@ -1,4 +1,5 @@
 /** Forms in the drawer of an account: credit or debit, refund, and settings. */
+import type { ComponentProps } from 'preact';
 import { call } from '../api.ts';
 import { usdText } from '../format.ts';
 import { toast } from '../parts/announce.tsx';
@@ -9,6 +10,11 @@ import type { ChangeProps } from './price-rules.tsx';
 /** The reference makes a movement idempotent: a retry moves no money. */
 function newReference(): string {
   return `console-${Array.from(crypto.getRandomValues(new Uint8Array(6)), (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
+}
+
+function ReferenceField(props: Omit<ComponentProps<typeof TextField>, 'label'>) {
+  const hint = 'Your id of this transaction. A repeated reference moves no money.';
+  return <TextField {...props} label="Reference" hint={hint} required />;
 }
 
 export function Movement({ account, path, changed }: ChangeProps) {
@@ -54,12 +60,7 @@ export function Movement({ account, path, changed }: ChangeProps) {
           />
           <AmountField {...field('amount', 'amountUsd')} label="USD" required />
         </div>
-        <TextField
-          {...field('reference')}
-          label="Reference"
-          hint="Id of this movement. A repeated reference moves no money."
-          required
-        />
+        <ReferenceField {...field('reference')} />
         <TextField
           {...field('note')}
           label="Note"
@@ -101,12 +102,7 @@ export function Refund({ account, path, changed }: ChangeProps) {
           hint="Such as 4.50, or all."
           required
         />
-        <TextField
-          {...field('reference')}
-          label="Reference"
-          hint="Id of this refund. A repeated reference pays nothing."
-          required
-        />
+        <ReferenceField {...field('reference')} />
       </ActionForm>
     </details>
   );
@@ -159,12 +155,7 @@ export function RefundCards({ account, path, changed }: ChangeProps) {
             ]}
           />
         </div>
-        <TextField
-          {...field('reference')}
-          label="Reference"
-          hint="Id of this refund. A repeated reference pays nothing."
-          required
-        />
+        <ReferenceField {...field('reference')} />
       </ActionForm>
     </details>
   );
