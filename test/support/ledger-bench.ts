@@ -17,15 +17,17 @@ export async function ledgerBench(fixture: StoreFixture) {
   const clock = new TestClock();
   const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
   await ledger.start();
-  await store.transaction((tx) =>
-    ledger.creditIn(tx, {
-      accountId: 'a',
-      amountNano: usdToNano('100'),
-      from: 'house:operator-credit',
-      kind: 'CREDIT',
-      id: 'credit',
-    }),
-  );
+  const credit = (id: string, usd: string) =>
+    store.transaction((tx) =>
+      ledger.creditIn(tx, {
+        accountId: 'a',
+        amountNano: usdToNano(usd),
+        from: 'house:operator-credit',
+        kind: 'CREDIT',
+        id,
+      }),
+    );
+  await credit('credit', '100');
   let requests = 0;
   /** Holds exactly the amount, under the given caps. */
   const hold = async (usd: string, ...capIds: readonly string[]) => {
@@ -65,5 +67,5 @@ export async function ledgerBench(fixture: StoreFixture) {
       }),
     );
   const audit = async () => assert.deepEqual((await ledger.audit()).differences, []);
-  return { store, clock, ledger, hold, billed, settle, spend, cap, audit };
+  return { store, clock, ledger, credit, hold, billed, settle, spend, cap, audit };
 }
