@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 
-/** Issue 7: what callers send never holds the loop for longer. */
+/** Maximum time for any input of a caller. */
 const MAX_HELD_MS = 250;
 /** Code that blocks the loop does so in each run; garbage of earlier tests does not. */
 const TRIES = 3;
