@@ -94,6 +94,8 @@ function checkEngine(
 ): void {
   const problem = (name: string, message: string): void =>
     diagnostics.problem([...path, name], message);
+  if (engine.cachePrompts && engine.protocol !== 'anthropic')
+    problem('cachePrompts', 'Needs "protocol: anthropic"; remove this setting');
   if (engine.provider === undefined) {
     if (engine.url === undefined) diagnostics.problem(path, 'Needs "url" or "provider"');
     for (const name of ['settings', 'providerOptions'] as const) {

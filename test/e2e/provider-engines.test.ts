@@ -391,6 +391,9 @@ test('the settings of a provider are checked', async () => {
   assert.deepEqual(await problems('{ url: http://127.0.0.1/v1, settings: { region: x } }'), [
     'engines.a.settings: Needs "provider"; remove this setting',
   ]);
+  assert.deepEqual(await problems('{ url: http://127.0.0.1/v1, cachePrompts: true }'), [
+    'engines.a.cachePrompts: Needs "protocol: anthropic"; remove this setting',
+  ]);
   const [unknown = ''] = await problems("{ provider: '@ai-sdk/nobody' }");
   assert.match(unknown, /^engines\.a\.provider: /);
 });
