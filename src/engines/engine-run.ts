@@ -10,7 +10,7 @@ import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { InFlight, Placed } from '../core/in-flight.ts';
 import { backoffMs } from '../net/retry.ts';
-import { MAX_STALE_RETRIES, type StreamedBody } from '../net/exchange.ts';
+import { MAX_STALE_RETRIES, type ReceivedHeaders, type StreamedBody } from '../net/exchange.ts';
 import { Attempt, type AttemptOwner } from './attempt.ts';
 import type {
   EngineResponse,
@@ -41,6 +41,9 @@ const MAX_RETRY_AFTER_MS = 5_000;
 const QUEUE_MS = 30_000;
 /** Limit of amended bodies: an engine names one rejected parameter at a time. */
 const MAX_AMENDMENTS = 4;
+
+/** Joining a smaller response takes less than two milliseconds. */
+const PLACED_FROM_BYTES = 1024 * 1024;
 
 export interface RunContext {
   readonly clock: Clock;
@@ -77,6 +80,8 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   #bodyReplica: Replica | null = null;
   #head: EngineHead | null = null;
   #chunks: Buffer[] = [];
+  /** Instead of chunks, for a large response that is read completely. */
+  #place: Buffer | null = null;
   #bytes = 0;
   #wasSent = false;
   #isEnded = false;
@@ -224,6 +229,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   responded({ status, headers, target }: Attempt): void {
     this.#bytes = 0;
     this.#chunks = [];
+    this.#place = this.#sink === null ? placeFor(headers) : null;
     const firstByteMs = this.#context.clock.monotonicMs() - this.#startedMs;
     const attempts = this.#attempts;
     this.#head = { status, headers, replica: target.replica, attempts, firstByteMs };
@@ -238,7 +244,8 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     if (this.#isEnded) return;
     this.#bytes += chunk.length;
     if (this.#sink === null) {
-      if (this.#chunks.length === 0) this.#chunks = [chunk];
+      if (this.#place !== null) chunk.copy(this.#place, this.#bytes - chunk.length);
+      else if (this.#chunks.length === 0) this.#chunks = [chunk];
       else this.#chunks.push(chunk);
       return;
     }
@@ -252,8 +259,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   succeeded(attempt: Attempt): void {
     this.#attempt = null;
     if (this.#sink !== null) return this.#validated(attempt, true);
-    const chunks = this.#chunks;
-    const body = chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks);
+    const body = this.#collected();
     let usable: boolean | Promise<boolean>;
     try {
       usable = this.#call.isUsable?.(body) ?? true;
@@ -265,6 +271,12 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
       (verdict) => this.#validated(attempt, verdict, body),
       (error: unknown) => this.#validationFailed(attempt, error),
     );
+  }
+
+  #collected(): Buffer {
+    if (this.#place !== null) return this.#place.subarray(0, this.#bytes);
+    const chunks = this.#chunks;
+    return chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks);
   }
 
   /** `body`: the response of a non-streaming call. */
@@ -407,4 +419,15 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     this.#context.running.delete(this);
     this.#done.resolve(outcome);
   }
+}
+
+/**
+ * Memory for a large response of known length, which is copied to its place as it arrives. Joining
+ * 20 MB at the end would block the event loop for 30 ms, most of it for new memory: here the system
+ * allocates each page when it is written.
+ */
+function placeFor(headers: ReceivedHeaders): Buffer | null {
+  // The pool has rejected a length above the limit of the call.
+  const lengthBytes = Number(headers['content-length'] ?? 0);
+  return lengthBytes >= PLACED_FROM_BYTES ? Buffer.allocUnsafeSlow(lengthBytes) : null;
 }

@@ -391,6 +391,33 @@ test('a non-streaming call fails over after a broken or unusable body', async (t
   assert.equal(a.seen.length, 2);
 });
 
+test('a large response is complete, with and without an announced length, also after a retry', async (t) => {
+  const { a, b, engines } = await withTwo(t);
+  const bytes = Buffer.from(Uint32Array.from({ length: 1_000_000 }, (_, at) => at).buffer);
+  const send = (length: number | undefined): void => {
+    a.script.push({
+      kind: 'own',
+      answer: (response) => {
+        response.writeHead(200, length === undefined ? {} : { 'content-length': length });
+        const isCut = length !== undefined && length > bytes.length;
+        response.write(bytes.subarray(0, 3_000_000), () => {
+          if (isCut) response.destroy();
+          else response.end(bytes.subarray(3_000_000));
+        });
+      },
+    });
+  };
+  for (const length of [bytes.length, undefined]) {
+    send(length);
+    const response = await engines.collect(callTo(ON_A));
+    assert.ok(response.ok && response.body.equals(bytes) && response.bytes === bytes.length);
+  }
+  send(bytes.length + 1);
+  const second = await engines.collect(callTo(ON_A_AND_B));
+  assert.ok(second.ok && b.seen.length === 1);
+  assert.equal(JSON.parse(second.body.toString()).object, 'chat.completion');
+});
+
 test('`isUsable` may be asynchronous, also while the caller disconnects', async (t) => {
   const { engines } = await withTwo(t);
   let checks = 0;
