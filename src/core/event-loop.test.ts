@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import { test } from 'node:test';
-import { atOnce, decodeBase64, inTurns } from './event-loop.ts';
+import { atOnce, decodeBase64, inTurns, sha256InTurns } from './event-loop.ts';
 
 test('long base64 is decoded correctly with line breaks, URL letters and without padding', async () => {
   for (const size of [0, 1, 1_572_863, 1_572_864, 1_572_865, 5_000_002]) {
@@ -45,4 +45,11 @@ test('`inTurns` lets other work run, and returns the same as `atOnce`', async ()
   assert.equal(await inTurns(work()), 7);
   assert.deepEqual(events, ['first', 'other', 'second']);
   assert.equal(atOnce(work()), 7);
+});
+
+test('`sha256InTurns` returns the hash of all bytes', async () => {
+  for (const size of [0, 1, 2_097_152, 5_000_001]) {
+    const bytes = randomBytes(size);
+    assert.equal(await sha256InTurns(bytes), hash('sha256', bytes, 'hex'));
+  }
 });

@@ -1,5 +1,5 @@
 /** Splits long work, such as hashing and base64, to keep the event loop responsive. */
-import type { Hash } from 'node:crypto';
+import { createHash, type Hash } from 'node:crypto';
 
 const HASHED_AT_ONCE_BYTES = 2 * 1024 * 1024;
 
@@ -30,6 +30,24 @@ export async function updateInTurns(hash: Hash, bytes: Buffer): Promise<void> {
   for (let at = 0; at < bytes.length; at += HASHED_AT_ONCE_BYTES) {
     if (at > 0) await nextTurn();
     hash.update(bytes.subarray(at, at + HASHED_AT_ONCE_BYTES));
+  }
+}
+
+/** The SHA-256 of `bytes` in hexadecimal. */
+export async function sha256InTurns(bytes: Buffer): Promise<string> {
+  const hash = createHash('sha256');
+  await updateInTurns(hash, bytes);
+  return hash.digest('hex');
+}
+
+/** A multiple of three; some milliseconds of work. */
+const ENCODED_AT_ONCE_BYTES = 1536 * 1024;
+
+/** Encodes `bytes` as base64 in pieces. */
+export async function* base64Of(bytes: Buffer): AsyncGenerator<string> {
+  for (let at = 0; at < bytes.length; at += ENCODED_AT_ONCE_BYTES) {
+    if (at > 0) await nextTurn();
+    yield bytes.toString('base64', at, Math.min(at + ENCODED_AT_ONCE_BYTES, bytes.length));
   }
 }
 

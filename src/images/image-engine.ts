@@ -4,8 +4,7 @@
  */
 import type { Outcome } from '../billing/sale.ts';
 import type { Clock } from '../core/clock.ts';
-import { sha256Hex } from '../core/ids.ts';
-import { decodeBase64, nextTurn } from '../core/event-loop.ts';
+import { decodeBase64, nextTurn, sha256InTurns } from '../core/event-loop.ts';
 import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
 import type { Documents } from '../documents/documents.ts';
@@ -116,7 +115,10 @@ export function imagesCall(
 }
 
 export interface GeneratedImages {
-  readonly images: readonly (GeneratedImage & { readonly revisedPrompt: string | undefined })[];
+  readonly images: readonly (GeneratedImage & {
+    readonly revisedPrompt: string | undefined;
+    readonly sha256: string;
+  })[];
   readonly quality: string | undefined;
   readonly background: string | undefined;
   readonly usage: JsonObject | undefined;
@@ -157,7 +159,11 @@ export async function validateImages(
       return `An image is ${image.format}, not ${format}`;
     }
     const revised: unknown = isJsonObject(one) ? one['revised_prompt'] : undefined;
-    images.push({ ...image, revisedPrompt: typeof revised === 'string' ? revised : undefined });
+    images.push({
+      ...image,
+      revisedPrompt: typeof revised === 'string' ? revised : undefined,
+      sha256: await sha256InTurns(bytes),
+    });
     await nextTurn();
   }
   if (images.length === 0) return 'The response has no image';
@@ -204,7 +210,7 @@ export function saleOf(
   const { images, quality, usage } = made;
   const work = { sizes: images.map(({ size }) => size), quality, usage };
   const bill = billImages(work, order, held, head.replica);
-  const sha256 = images.map(({ bytes }) => sha256Hex(bytes));
+  const sha256 = images.map((image) => image.sha256);
   return {
     made,
     by: { replica, attempts, flags: parts.headers.flagsOf(headers) },

@@ -15,13 +15,7 @@ import type { EngineHead, EngineOutcome, EngineRun, EngineSink } from '../engine
 import { ResponseStream, EVENT_STREAM, KEEP_ALIVE } from '../http/response-stream.ts';
 import { readEngineJson } from '../http/read-request.ts';
 import { costOf, noteOutcome } from '../http/model-sale.ts';
-import {
-  type ChargedCost,
-  type FailedWork,
-  type HeldWork,
-  type ServedBy,
-  sayStreamed,
-} from '../http/sell-work.ts';
+import { type FailedWork, type HeldWork, type ServedBy, sayStreamed } from '../http/sell-work.ts';
 import { SseEvents } from '../http/sse-events.ts';
 import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
 import {
@@ -43,6 +37,7 @@ import {
 } from './image-engine.ts';
 import { imageJobIn } from './image-job.ts';
 import { billImages } from './image-bill.ts';
+import { type BodyPart, ImagesBody } from './images-body.ts';
 import { imageByHeader } from './made-image.ts';
 
 const RESPONSE_TYPES = ['text/event-stream', 'application/json'];
@@ -75,8 +70,12 @@ export async function streamImages(
     }
     ({ by } = done);
     if (context.keeper !== undefined) stream.begin();
+    const { made } = done;
+    const type = `${order.event}.completed`;
+    const facts = { type, created_at: createdOf(parts), ...factsOf(made, order) };
+    const events = await ImagesBody.of(eventParts(made, facts));
     const sold = await sale.answer(done.outcome, (settled) => {
-      const last = eventsOf(done.made, order, createdOf(parts), costOf(settled));
+      const last = events.end(factsText({ ...facts, cost: costOf(settled) }));
       return { type: EVENT_STREAM, body: stream.kept(last), last };
     });
     noteOutcome(context, done.outcome);
@@ -248,7 +247,8 @@ class PartialImages implements EngineSink {
     };
     this.#partialCount += 1;
     this.#lastPartial = { size: image.size, quality };
-    this.#response.write(Buffer.from(imageEvent(image.bytes, facts)));
+    const text = await ImagesBody.of([openingOf(facts.type), image.bytes]);
+    this.#response.write(text.end(factsText(facts)));
   }
 
   async #made(): Promise<GeneratedImages | string> {
@@ -270,29 +270,26 @@ function createdOf({ clock }: MakeImagesParts): number {
   return Math.floor(clock.nowMs() / 1_000);
 }
 
-function eventsOf(
-  made: GeneratedImages,
-  order: ImageOrder,
-  created_at: number,
-  cost: ChargedCost,
-): Buffer {
-  const type = `${order.event}.completed`;
-  const events = made.images.map(({ bytes }, place) => {
-    const isLast = place === made.images.length - 1;
-    return imageEvent(bytes, {
-      type,
-      created_at,
-      ...factsOf(made, order),
-      ...(isLast && { cost }),
-    });
-  });
-  return Buffer.from(events.join(''));
+interface EventFacts extends JsonObject {
+  readonly type: string;
+}
+
+/** The final events, all but the facts of the last one. */
+function eventParts({ images }: GeneratedImages, facts: EventFacts): BodyPart[] {
+  return images.flatMap(({ bytes }, place) => [
+    place === 0 ? openingOf(facts.type) : factsText(facts) + openingOf(facts.type),
+    bytes,
+  ]);
 }
 
 /** Base64 needs no escaping, so it is inserted without JSON.stringify, which would copy it. */
-function imageEvent(bytes: Buffer, facts: JsonObject & { readonly type: string }): string {
-  const json = `{"b64_json":"${bytes.toString('base64')}",${JSON.stringify(facts).slice(1)}`;
-  return eventText(facts.type, json);
+function openingOf(type: string): string {
+  return `event: ${type}\ndata: {"b64_json":"`;
+}
+
+/** The end of an event, after its base64. */
+function factsText(facts: JsonObject): string {
+  return `",${JSON.stringify(facts).slice(1)}\n\n`;
 }
 
 function eventText(type: string, json: string): string {

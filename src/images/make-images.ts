@@ -9,7 +9,6 @@ import type { RequestContext } from '../http/request-context.ts';
 import { JSON_TYPE } from '../http/route.ts';
 import {
   answerWork,
-  type ChargedCost,
   type FailedWork,
   type FallbackRule,
   findModel,
@@ -27,6 +26,7 @@ import {
   generateImages,
 } from './image-engine.ts';
 import { streamImages } from './image-events.ts';
+import { type BodyPart, ImagesBody } from './images-body.ts';
 
 const DEFAULT_PROMPT_CHARACTERS = 32_000;
 const DEFAULT_MAX_IMAGES = 10;
@@ -99,27 +99,23 @@ async function sendImages(
   if ('fault' in result) return result;
   const { made, by, outcome } = result;
   const createdS = Math.floor(parts.clock.nowMs() / 1_000);
+  const body = await ImagesBody.of(bodyParts(made, order, createdS));
   await answerWork(held, by, outcome, (cost) => {
-    return { type: JSON_TYPE, body: bodyOf(made, order, createdS, cost) };
+    const facts = JSON.stringify({ ...factsOf(made, order), cost });
+    return { type: JSON_TYPE, body: body.end(`],${facts.slice(1)}`) };
   });
   return undefined;
 }
 
-/** Base64 needs no escaping, so it is joined as text, without JSON.stringify. */
-function bodyOf(
-  made: GeneratedImages,
-  order: ImageOrder,
-  created: number,
-  cost: ChargedCost,
-): Buffer {
-  const pieces: string[] = [`{"created":${created},"data":[`];
+/** All of the body but its end. Base64 needs no escaping, so it is joined without JSON.stringify. */
+function bodyParts(made: GeneratedImages, order: ImageOrder, created: number): BodyPart[] {
+  const parts: BodyPart[] = [`{"created":${created},"data":[`];
   for (const [place, { bytes, format, revisedPrompt }] of made.images.entries()) {
     const revised =
       revisedPrompt === undefined ? '' : `,"revised_prompt":${JSON.stringify(revisedPrompt)}`;
     const separator = place === 0 ? '' : ',';
     const opening = order.asUrls ? `{"url":"data:image/${format};base64,` : '{"b64_json":"';
-    pieces.push(separator, opening, bytes.toString('base64'), `"${revised}}`);
+    parts.push(separator + opening, bytes, `"${revised}}`);
   }
-  pieces.push('],', JSON.stringify({ ...factsOf(made, order), cost }).slice(1));
-  return Buffer.from(pieces.join(''));
+  return parts;
 }

@@ -8,9 +8,8 @@
  * image.
  */
 import { type CatalogModel, chargeFor } from '../../catalog/catalog.ts';
-import { decodeBase64 } from '../../core/event-loop.ts';
+import { decodeBase64, sha256InTurns } from '../../core/event-loop.ts';
 import { Fault, invalidField } from '../../core/faults.ts';
-import { sha256Hex } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
 import { imageSize, imageType } from '../../core/media-type.ts';
 import type { AlphaShares, Documents, PngFacts } from '../../documents/documents.ts';
@@ -94,7 +93,7 @@ async function removeBackground(
     const hasName = typeof used === 'string' && MODEL_NAME.test(used);
     const { engine } = replica;
     const by = { replica: hasName ? `${engine}/${used}` : engine, attempts };
-    const sha256 = [sha256Hex(body)];
+    const sha256 = [await sha256InTurns(body)];
     const extras = { images: 1, sha256, ...(hasName && { model: used }) };
     const outcome = { costNano, status: 'completed', attempts, replica: engine, extras } as const;
     await answerWork(held, by, outcome, () => {
