@@ -17,9 +17,8 @@ import type { ChatRequest } from './chat-request.ts';
 import type { DecodePause } from './decode-pause.ts';
 import type { SamplingDefaults } from '../../src/engines/embedded/program-contract.ts';
 import { RawSampler } from './raw-sampler.ts';
+import type { SliceLength } from './slice-length.ts';
 
-/** Small, so that a long prompt does not block other requests and a disconnect is noticed soon. */
-const PROMPT_SLICE_TOKENS = 64;
 /** Number of recent tokens to which repetition penalties apply. */
 const PENALTY_WINDOW_TOKENS = 1_024;
 /** A UTF-8 character has up to four bytes and a token has at least one. */
@@ -53,6 +52,8 @@ export interface ChoiceTask {
   readonly callGrammar: LlamaGrammar | undefined;
   readonly signal: AbortSignal;
   readonly pause: DecodePause;
+  /** Shared by all requests to the model. */
+  readonly sliceLength: SliceLength;
   readonly onPieces: (pieces: readonly ResponsePiece[], logprobs: readonly TokenLogprob[]) => void;
 }
 
@@ -132,10 +133,15 @@ async function readPrompt(sequence: LlamaContextSequence, task: ChoiceTask): Pro
   const body = task.prompt.slice(0, -1);
   await task.pause.during(() => sequence.adaptStateToTokens(body, false));
   const cached = sequence.nextTokenIndex;
-  for (let at = cached; at < body.length; at += PROMPT_SLICE_TOKENS) {
+  let at = cached;
+  while (at < body.length) {
     task.signal.throwIfAborted();
     if (task.pause.end !== undefined) await task.pause.end;
-    await sequence.evaluateWithoutGeneratingNewTokens(body.slice(at, at + PROMPT_SLICE_TOKENS));
+    const slice = body.slice(at, at + task.sliceLength.tokens);
+    const fromMs = performance.now();
+    await sequence.evaluateWithoutGeneratingNewTokens(slice);
+    task.sliceLength.record(slice.length, performance.now() - fromMs);
+    at += slice.length;
   }
   task.signal.throwIfAborted();
   return cached;

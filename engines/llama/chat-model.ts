@@ -39,6 +39,7 @@ import type {
 } from '../../src/engines/embedded/program-contract.ts';
 import { DecodePause } from './decode-pause.ts';
 import { overloaded, refusal } from './refusal.ts';
+import { SliceLength } from './slice-length.ts';
 
 const NEUTRAL_SAMPLING: SamplingDefaults = { temperature: 1, topP: 1, topK: 0, minP: 0 };
 const MAX_CACHED_GRAMMARS = 32;
@@ -71,6 +72,7 @@ export class ChatModel {
   readonly #model: LlamaModel;
   readonly #context: LlamaContext;
   readonly #pause = new DecodePause();
+  readonly #sliceLength = new SliceLength();
   readonly #pool: SequencePool;
   readonly #template: ChatTemplate;
   readonly #markTexts: ReadonlyMap<Token, string>;
@@ -144,6 +146,7 @@ export class ChatModel {
           maxTokens: Math.min(request.maxTokens, maxCompletionTokens),
           signal,
           pause: this.#pause,
+          sliceLength: this.#sliceLength,
           onPieces: (pieces, logprobs) => listener.onPieces(index, pieces, logprobs),
         }),
       );
