@@ -6,6 +6,7 @@
  * separately (a bi-encoder): faster and less precise than a model that reads both together.
  */
 import { nextTurn } from '../../src/core/event-loop.ts';
+import { onDemand } from '../../src/core/on-demand.ts';
 import { floatsToBase64 } from '../../src/core/vectors.ts';
 import { z } from 'zod';
 import { engineQueue } from '../server/engine-queue.ts';
@@ -37,7 +38,9 @@ const RerankBody = z.object({
 });
 
 serveEngine(async () => {
-  const model = await SentenceModel.load();
+  // The model has 120 MB, which a server without embeddings does not need. The first caller waits
+  // about half a second for it.
+  const load = onDemand(() => SentenceModel.load());
   const queue = engineQueue({ running: 1, waiting: 64, retryAfterSeconds: 2 });
   return {
     models: [SENTENCE_MODEL, RERANK_MODEL],
@@ -46,6 +49,7 @@ serveEngine(async () => {
         const body = await readJson(raw, MAX_BODY_BYTES, EmbedBody);
         const { input, encoding_format: format } = body;
         const inputs = typeof input === 'string' ? [input] : input;
+        const model = await load();
         // A queue turn covers a few texts, so that a request with thousands does not block others.
         const { vectors, tokens } = await model.embed(inputs, queue.turnsOf(caller, signal));
         const items: string[] = [];
@@ -67,6 +71,7 @@ serveEngine(async () => {
         const { query, documents, top_n: most } = await readJson(raw, MAX_BODY_BYTES, RerankBody);
         const texts = documents.map((text) => text.slice(0, MAX_DOCUMENT_CHARACTERS));
         const turn = queue.turnsOf(caller, signal);
+        const model = await load();
         const { vectors, tokens } = await model.embed([query, ...texts], turn);
         const results = ranked(vectors).slice(0, most);
         sendJson(response, 200, { results, usage: usageOf(tokens) });
