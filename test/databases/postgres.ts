@@ -165,6 +165,8 @@ export async function startPostgres(
     readonly from?: PreparedPostgres;
     /** Starts as a copy of this server, which must be stopped, and then follows it. */
     readonly follows?: TestPostgres;
+    /** As `name=value`. */
+    readonly settings?: readonly string[];
   } = {},
 ): Promise<TestPostgres> {
   const from = (options.from ?? prepared()).folder;
@@ -191,6 +193,7 @@ export async function startPostgres(
   async function start(more: readonly string[] = []): Promise<void> {
     const settings = [
       ...following,
+      ...(options.settings ?? []),
       ...more,
       ...(options.flush === true ? [] : ['fsync=off', 'full_page_writes=off', 'autovacuum=off']),
       `max_connections=${MAX_CONNECTIONS}`,

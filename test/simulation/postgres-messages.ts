@@ -1,8 +1,4 @@
-/** Messages of the PostgreSQL protocol, version 3, and a connection to a real backend. */
-import net from 'node:net';
-
-/** Captured before the edges replace it. */
-const realConnect = net.createConnection;
+/** Messages of the PostgreSQL protocol, version 3. */
 
 const VERSION_3 = 196_608;
 const LENGTH_BYTES = 4;
@@ -67,8 +63,28 @@ export function startupOf(body: Buffer): Record<string, string> {
   return settings;
 }
 
-export function fatal(code: string, text: string): Buffer {
-  return messageOf('E', `SFATAL\0VFATAL\0C${code}\0M${text}\0\0`);
+/** The first message of a client. */
+export function startupWith(settings: Readonly<Record<string, string>>): Buffer {
+  const version = Buffer.alloc(LENGTH_BYTES);
+  version.writeUInt32BE(VERSION_3);
+  return messageOf('', version, `${Object.entries(settings).flat().join('\0')}\0\0`);
+}
+
+/** Values of a row, as text. */
+export function valuesOf(row: Buffer): string[] {
+  const values: string[] = [];
+  let at = 2;
+  for (let left = row.readUInt16BE(0); left > 0; left -= 1) {
+    const size = row.readInt32BE(at);
+    at += LENGTH_BYTES;
+    values.push(row.toString('utf8', at, at + Math.max(0, size)));
+    at += Math.max(0, size);
+  }
+  return values;
+}
+
+export function errorOf(severity: 'ERROR' | 'FATAL', code: string, text: string): Buffer {
+  return messageOf('E', `S${severity}\0V${severity}\0C${code}\0M${text}\0\0`);
 }
 
 /** The message without numbers that differ between runs: ids of processes and tables. */
@@ -91,71 +107,4 @@ export function withoutNumbers({ type, body, whole }: Message): Buffer {
     at = name + 1 + COLUMN_BYTES;
   }
   return messageOf(type, changed);
-}
-
-/** A real connection. `received` gets each message, and nothing at its end. */
-export class Backend {
-  readonly #socket: net.Socket;
-  pid = 0;
-  isClosed = false;
-  readonly #queries: { readonly rows: string[][]; readonly resolve: (rows: string[][]) => void }[] =
-    [];
-
-  constructor(
-    path: string,
-    settings: Readonly<Record<string, string>>,
-    received: (message?: Message) => void,
-  ) {
-    const messages = new Messages(true);
-    this.#socket = realConnect({ path });
-    this.#socket.on('error', () => undefined); // it closes
-    this.#socket.on('data', (bytes: Buffer) => {
-      for (const message of messages.of(bytes)) {
-        if (message.type === 'K') this.pid = message.body.readUInt32BE(0);
-        this.#collect(message);
-        received(message);
-      }
-    });
-    this.#socket.on('close', () => {
-      this.isClosed = true;
-      received();
-    });
-    const { statement_timeout: _, idle_in_transaction_session_timeout: __, ...kept } = settings;
-    const texts = Object.entries({ user: 'postgres', ...kept }).flat();
-    const version = Buffer.alloc(LENGTH_BYTES);
-    version.writeUInt32BE(VERSION_3);
-    this.#socket.write(messageOf('', version, `${texts.join('\0')}\0\0`));
-    this.#queries.push({ rows: [], resolve: () => undefined });
-  }
-
-  send(bytes: Buffer): void {
-    this.#socket.write(bytes);
-  }
-
-  /** Rows of a simple query, as text. An error is an empty list. */
-  query(text: string): Promise<string[][]> {
-    return new Promise((resolve) => {
-      this.#queries.push({ rows: [], resolve });
-      this.send(messageOf('Q', text, '\0'));
-    });
-  }
-
-  #collect({ type, body }: Message): void {
-    const [query] = this.#queries;
-    if (query === undefined) return;
-    if (type === 'D') query.rows.push(valuesOf(body));
-    if (type === 'Z') this.#queries.shift()?.resolve(query.rows);
-  }
-}
-
-function valuesOf(row: Buffer): string[] {
-  const values: string[] = [];
-  let at = 2;
-  for (let left = row.readUInt16BE(0); left > 0; left -= 1) {
-    const size = row.readInt32BE(at);
-    at += LENGTH_BYTES;
-    values.push(row.toString('utf8', at, at + Math.max(0, size)));
-    at += Math.max(0, size);
-  }
-  return values;
 }

@@ -34,9 +34,14 @@ export function endWithUs<Child extends ChildProcess>(child: Child): Child {
   const { pid } = child;
   // A process that failed to start reports its error itself.
   if (pid === undefined) return child;
-  tell(`+ ${pid}`);
-  child.once('exit', () => tell(`- ${pid}`));
+  child.once('exit', endProcessWithUs(pid));
   return child;
+}
+
+/** The same for a process that is not a child. Call the result when it has ended. */
+export function endProcessWithUs(pid: number): () => void {
+  tell(`+ ${pid}`);
+  return () => tell(`- ${pid}`);
 }
 
 /** Removes a folder after the processes of `endWithUs` have ended. */

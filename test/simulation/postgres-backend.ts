@@ -1,0 +1,109 @@
+/** A real backend: a process of PostgreSQL with a connection, which its driver can suspend. */
+import { readFileSync } from 'node:fs';
+import net from 'node:net';
+import { endProcessWithUs } from '../support/end-with-us.ts';
+import { type Message, Messages, messageOf, startupWith, valuesOf } from './postgres-messages.ts';
+
+/** Captured before the edges replace it. */
+const realConnect = net.createConnection;
+
+/** SIGURG, by which PostgreSQL wakes a process, as a bit of a set of signals. */
+const LATCH_SIGNAL = 1n << 22n;
+
+/** A real connection. `received` gets each message, and nothing at its end. */
+export class Backend {
+  readonly #socket: net.Socket;
+  pid = 0;
+  isClosed = false;
+  isSuspended = false;
+  #endWithUs: (() => void) | undefined;
+  readonly #queries: { readonly rows: string[][]; readonly resolve: (rows: string[][]) => void }[] =
+    [];
+
+  constructor(
+    path: string,
+    settings: Readonly<Record<string, string>>,
+    received: (message?: Message) => void,
+  ) {
+    const messages = new Messages(true);
+    this.#socket = realConnect({ path });
+    this.#socket.on('error', () => undefined); // it closes
+    this.#socket.on('data', (bytes: Buffer) => {
+      for (const message of messages.of(bytes)) {
+        if (message.type === 'K') this.pid = message.body.readUInt32BE(0);
+        this.#collect(message);
+        received(message);
+      }
+    });
+    this.#socket.on('close', () => {
+      this.isClosed = true;
+      this.#endWithUs?.();
+      received();
+    });
+    const { statement_timeout: _, idle_in_transaction_session_timeout: __, ...kept } = settings;
+    this.#socket.write(startupWith({ user: 'postgres', ...kept }));
+    this.#queries.push({ rows: [], resolve: () => undefined });
+  }
+
+  get receivedBytes(): number {
+    return this.#socket.bytesRead;
+  }
+
+  /** Whether the process waits for a message or a lock. */
+  get isAsleep(): boolean {
+    if (this.pid === 0 || this.#socket.writableLength > 0) return false;
+    return readOf(this.pid, 'wchan').includes('epoll');
+  }
+
+  /** Whether the suspended process has received the lock that it waited for. */
+  get isWoken(): boolean {
+    const [, pending = '0'] = /ShdPnd:\s*(\S+)/.exec(readOf(this.pid, 'status')) ?? [];
+    return (BigInt(`0x${pending}`) & LATCH_SIGNAL) !== 0n;
+  }
+
+  /** Call it while the process waits for a lock. A signal of PostgreSQL to it then stays pending. */
+  suspend(): void {
+    // A suspended process does not notice that the server has ended.
+    this.#endWithUs ??= endProcessWithUs(this.pid);
+    this.kill('SIGSTOP');
+    this.isSuspended = true;
+  }
+
+  resume(): void {
+    if (this.isSuspended) this.kill('SIGCONT');
+    this.isSuspended = false;
+  }
+
+  kill(signal: NodeJS.Signals): void {
+    if (this.pid !== 0 && !this.isClosed) process.kill(this.pid, signal);
+  }
+
+  send(bytes: Buffer): void {
+    this.#socket.write(bytes);
+  }
+
+  /** Rows of a simple query, as text. An error is an empty list. */
+  query(text: string): Promise<string[][]> {
+    return new Promise((resolve) => {
+      this.#queries.push({ rows: [], resolve });
+      this.send(messageOf('Q', text, '\0'));
+    });
+  }
+
+  #collect({ type, body }: Message): void {
+    const [query] = this.#queries;
+    if (query === undefined) return;
+    if (type === 'D') query.rows.push(valuesOf(body));
+    if (type === 'Z') this.#queries.shift()?.resolve(query.rows);
+  }
+}
+
+/** State of a process, as reported by Linux; empty if it has ended. */
+function readOf(pid: number, file: 'wchan' | 'status'): string {
+  try {
+    return readFileSync(`/proc/${pid}/${file}`, 'utf8');
+  } catch {
+    // The connection closes next.
+    return '';
+  }
+}

@@ -1,0 +1,294 @@
+/** A connection of a client of the simulated PostgreSQL, with its backend. */
+import type net from 'node:net';
+import type { Backend } from './postgres-backend.ts';
+import {
+  type Message,
+  Messages,
+  errorOf,
+  messageOf,
+  startupOf,
+  textsOf,
+  withoutNumbers,
+} from './postgres-messages.ts';
+import { type Machine, type Timer, world } from './world.ts';
+
+const TIME = /(?:statement|clock)_timestamp\(\)/;
+const TIMES = new RegExp(TIME, 'g');
+const WORLD_TIME = `to_timestamp(current_setting('world.now')::float8)`;
+const LIMIT = /SET LOCAL (statement_timeout|idle_in_transaction_session_timeout) = (\d+)/g;
+
+/** A ReadyForQuery that the client, or the driver itself, waits for. */
+interface Awaited {
+  readonly isOwn: boolean;
+}
+
+interface Limits {
+  statementMs: number;
+  idleMs: number;
+}
+
+/** The part of the database that sessions use. */
+interface Database {
+  /** One reply to a commit in so many is lost; 0 for none. */
+  readonly losesOnce: number;
+  connect(startup: Buffer, place: number, received: (message?: Message) => void): Backend;
+  /** A backend has something to run. */
+  touch(): void;
+  /** A transaction has sent notifications. */
+  notified(): void;
+}
+
+export class Session {
+  readonly place: number;
+  readonly #client: net.Socket;
+  readonly #machine: Machine;
+  readonly #database: Database;
+  readonly #messages = new Messages();
+  backend: Backend | undefined;
+  #isLeaving = false;
+  #isVictim = false;
+  /** The next turn of the backend begins with these. */
+  #startup: Buffer | undefined;
+  #outbox: Buffer[] = [];
+  #signal: 'SIGINT' | 'SIGTERM' | undefined;
+  isListening = false;
+  #awaited: Awaited[] = [];
+  /** Messages since the last Sync. */
+  #group: Buffer[] = [];
+  #needsTime = false;
+  #notifies = false;
+  /** Names of prepared statements. */
+  readonly #timed = new Set<string>();
+  readonly #notifying = new Set<string>();
+  #reply: Buffer[] = [];
+  #ready: Buffer[] = [];
+  #status = 'I';
+  #hasCommitted = false;
+  #limits: Limits = { statementMs: 0, idleMs: 0 };
+  #localLimits: Limits | undefined;
+  #timer: Timer | undefined;
+
+  constructor(client: net.Socket, machine: Machine, place: number, database: Database) {
+    this.#client = client;
+    this.#machine = machine;
+    this.place = place;
+    this.#database = database;
+    client.on('error', () => undefined); // it closes
+    client.on('data', (bytes: Buffer) => {
+      for (const message of this.#messages.of(bytes)) this.#receive(message);
+    });
+    client.on('end', () => client.end());
+    client.on('close', () => this.#leave());
+  }
+
+  get isBusy(): boolean {
+    if (this.backend === undefined || this.backend.isClosed) return false;
+    return this.#awaited.length > 0 || this.#isLeaving;
+  }
+
+  /** Whether its backend has something to run: a message, a signal, or a lock that it waited for. */
+  get isDue(): boolean {
+    if (this.isOver) return false;
+    if (this.#startup !== undefined || this.#signal !== undefined) return true;
+    return this.backend?.isSuspended === true ? this.backend.isWoken : this.#outbox.length > 0;
+  }
+
+  get isOver(): boolean {
+    if (this.#startup !== undefined) return false;
+    return this.backend === undefined ? this.#isLeaving : this.backend.isClosed;
+  }
+
+  /** Lets the backend run. */
+  go(): Backend | undefined {
+    if (this.#startup !== undefined) {
+      this.backend = this.#database.connect(this.#startup, this.place, (one) => this.#replied(one));
+      this.#startup = undefined;
+    }
+    const { backend } = this;
+    if (this.#outbox.length > 0) backend?.send(Buffer.concat(this.#outbox.splice(0)));
+    if (this.#signal !== undefined) backend?.kill(this.#signal);
+    this.#signal = undefined;
+    backend?.resume();
+    return backend;
+  }
+
+  /** Ends the backend after the run, whatever it does. */
+  kill(): void {
+    this.backend?.kill('SIGTERM');
+    this.backend?.resume();
+  }
+
+  /** Lets the statement fail, as one in which PostgreSQL notices a deadlock. */
+  breakDeadlock(): void {
+    this.#isVictim = true;
+    this.#signal = 'SIGINT';
+  }
+
+  /** Ends the backend; no message of a dead machine arrives. */
+  vanish(): void {
+    this.#isLeaving = true;
+    this.#timer?.cancel();
+    this.#startup = undefined;
+    this.#outbox = [];
+    this.#interrupt('SIGTERM');
+    this.#client.destroy();
+  }
+
+  /** A backend first runs what has arrived, and then notices that its client has left. */
+  #leave(): void {
+    if (this.#isLeaving) return;
+    this.#isLeaving = true;
+    this.#timer?.cancel();
+    this.#send(messageOf('X'));
+  }
+
+  #receive(message: Message): void {
+    if (this.#isLeaving) return;
+    if (message.type === '') {
+      const settings = startupOf(message.body);
+      this.#limits = {
+        statementMs: Number(settings['statement_timeout'] ?? 0),
+        idleMs: Number(settings['idle_in_transaction_session_timeout'] ?? 0),
+      };
+      this.#await(false);
+      this.#startup = message.body;
+      return this.#database.touch();
+    }
+    if (message.type === 'X') return this.#leave();
+    this.#group.push(this.#rewritten(message));
+    if (message.type !== 'S' && message.type !== 'Q') return;
+    if (this.#needsTime) this.own(`SET world.now = '${world().nowMs / 1_000}'`);
+    this.#needsTime = false;
+    this.#await(false);
+    this.#send(...this.#group.splice(0));
+  }
+
+  #send(...messages: Buffer[]): void {
+    this.#database.touch();
+    this.#outbox.push(...messages);
+  }
+
+  /** Sends a query of the driver. */
+  own(query: string): void {
+    this.#await(true);
+    this.#send(messageOf('Q', query, '\0'));
+  }
+
+  #await(isOwn: boolean): void {
+    this.#timer?.cancel();
+    this.#timer = undefined;
+    this.#awaited.push({ isOwn });
+  }
+
+  #rewritten({ type, body, whole }: Message): Buffer {
+    if (type === 'B') {
+      const [, name = ''] = textsOf(body);
+      if (this.#timed.has(name)) this.#needsTime = true;
+      if (this.#notifying.has(name)) this.#notifies = true;
+    }
+    if (type !== 'P' && type !== 'Q') return whole;
+    const [first = '', second = ''] = textsOf(body);
+    const [name, text] = type === 'Q' ? [undefined, first] : [first, second];
+    if (text.startsWith('LISTEN')) this.isListening = true;
+    const isTimed = TIME.test(text);
+    const notifies = text.includes('pg_notify');
+    if (name === undefined) {
+      this.#needsTime ||= isTimed;
+      this.#notifies ||= notifies;
+      return messageOf('Q', this.#withoutLimits(text).replaceAll(TIMES, WORLD_TIME), '\0');
+    }
+    // A name can be used again for another text, and the unnamed one is.
+    mark(this.#timed, name, isTimed);
+    mark(this.#notifying, name, notifies);
+    const rest = body.subarray(Buffer.byteLength(name) + Buffer.byteLength(text) + 2);
+    return messageOf('P', name, '\0', text.replaceAll(TIMES, WORLD_TIME), '\0', rest);
+  }
+
+  /** Time limits are those of the world. */
+  #withoutLimits(text: string): string {
+    return text.replaceAll(LIMIT, (_match, setting: string, ms: string) => {
+      this.#localLimits ??= { ...this.#limits };
+      if (setting === 'statement_timeout') this.#localLimits.statementMs = Number(ms);
+      else this.#localLimits.idleMs = Number(ms);
+      return 'SET LOCAL world.unused = 0';
+    });
+  }
+
+  #replied(message: Message | undefined): void {
+    if (message === undefined) {
+      this.#ready.push(...this.#reply.splice(0));
+      return;
+    }
+    const { type, body } = message;
+    const isOwn = this.#awaited[0]?.isOwn === true;
+    if (type === 'A') return void this.#ready.push(withoutNumbers(message));
+    if (type === 'E' && this.#isVictim) {
+      this.#isVictim = false;
+      this.#reply.push(errorOf('ERROR', '40P01', 'deadlock detected'));
+    } else if (!isOwn) this.#reply.push(withoutNumbers(message));
+    if (type === 'C' && !isOwn && body.toString('latin1') === 'COMMIT\0') this.#hasCommitted = true;
+    if (type !== 'Z') return;
+    this.#timer?.cancel();
+    this.#timer = undefined;
+    this.#status = body.toString('latin1');
+    this.#awaited.shift();
+    if (!isOwn) this.#ready.push(Buffer.concat(this.#reply.splice(0)));
+    if (this.#status !== 'I') return;
+    this.#localLimits = undefined;
+    if (this.#notifies && !isOwn) {
+      this.#notifies = false;
+      this.#database.notified();
+    }
+  }
+
+  /** Sends replies to the client, and starts the time limit of the state in which it is now. */
+  deliver(): void {
+    const ready = this.#ready.splice(0);
+    const { losesOnce } = this.#database;
+    if (this.#hasCommitted && losesOnce > 0 && world().random.once(losesOnce)) return this.#lose();
+    this.#hasCommitted = false;
+    world().on(this.#machine, () => {
+      for (const bytes of ready) if (this.#client.writable) this.#client.write(bytes);
+      if (this.backend?.isClosed === true) this.#client.end();
+    });
+    if (this.#timer !== undefined || this.#isLeaving || this.backend === undefined) return;
+    const { statementMs, idleMs } = this.#localLimits ?? this.#limits;
+    if (this.backend.isSuspended && statementMs > 0) {
+      this.#limit(statementMs, () => this.#interrupt('SIGINT'));
+    } else if (!this.isBusy && this.#status !== 'I' && idleMs > 0) {
+      this.#limit(idleMs, () => this.#expire());
+    }
+  }
+
+  /** The connection ends before the reply. */
+  #lose(): void {
+    world().note(`${this.#machine.name} loses a commit reply`);
+    this.#client.resetAndDestroy();
+    this.#leave();
+  }
+
+  #limit(ms: number, end: () => void): void {
+    const run = (): void => {
+      this.#timer = undefined;
+      end();
+    };
+    this.#timer = world().schedule(ms, run, this.#machine);
+  }
+
+  #interrupt(signal: 'SIGINT' | 'SIGTERM'): void {
+    this.#signal = signal;
+    this.#database.touch();
+  }
+
+  #expire(): void {
+    this.#client.end(
+      errorOf('FATAL', '25P03', 'terminating connection due to idle-in-transaction timeout'),
+    );
+    this.#leave();
+  }
+}
+
+function mark(names: Set<string>, name: string, is: boolean): void {
+  if (is) names.add(name);
+  else names.delete(name);
+}
