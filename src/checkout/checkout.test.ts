@@ -6,10 +6,10 @@ import { type TestApp, startTestApp } from '../../test/app/test-app.ts';
 import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
 import { type StoreFixture, onEachStore } from '../../test/databases/stores.ts';
 import { untilBlocked } from '../../test/databases/waits.ts';
-import { type StripeEvent, StripeDouble } from '../../test/support/stripe-double.ts';
+import { type Session, type StripeEvent, StripeDouble } from '../../test/support/stripe-double.ts';
 import { until } from '../../test/support/until.ts';
 import { transactionsOf } from '../billing/ledger/ledger.ts';
-import { type Clock, HOUR_MS, systemClock } from '../core/clock.ts';
+import { type Clock, HOUR_MS, SECOND_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
@@ -177,7 +177,8 @@ function cardPayments(fixture: StoreFixture): void {
     await balanceBecomes(6);
   });
 
-  test('a page whose URL was lost is found again, and its payment is credited', async () => {
+  /** Opens a page, and loses the response that contains its URL. */
+  async function lostPage(): Promise<Session> {
     stripe.fate = (request) => (request === 'POST /v1/checkout/sessions' ? 'lose-reply' : 'pass');
     const lost = await start(5);
     assert.equal(lost.status, 503);
@@ -185,6 +186,23 @@ function cardPayments(fixture: StoreFixture): void {
     stripe.fate = () => 'pass';
     const [session] = [...stripe.sessions.values()].slice(-1);
     assert.ok(session !== undefined);
+    return session;
+  }
+
+  test('a page whose URL was lost is found again, and its payment is credited', async () => {
+    const session = await lostPage();
+    stripe.pay(session.id);
+    waiting.length = 0;
+    await farebox.app.stores.store.query(
+      "UPDATE payments_card SET due_ms = 1 WHERE state = 'open'",
+    );
+    await balanceBecomes(6);
+  });
+
+  test('a page whose URL was lost while the clock was wrong is found by its event', async () => {
+    const session = await lostPage();
+    // A search by the time of the row does not find it.
+    session.created += HOUR_MS / SECOND_MS;
     stripe.pay(session.id);
     await deliverAll();
     await balanceBecomes(6);

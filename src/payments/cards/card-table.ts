@@ -154,6 +154,8 @@ export class CardTable extends LeasedTable<CardPayment> {
    */
   async journal(provider: ProviderName, notice: Notice): Promise<boolean | undefined> {
     const { eventId, type, createdMs, paymentId = null, intent = null, report = {} } = notice;
+    // The response with the reference may have been lost.
+    const reference = notice.reference ?? null;
     const nowMs = this.#parts.clock.nowMs();
     return await this.store.transaction(async (tx) => {
       await this.#insertReported(tx, provider, notice);
@@ -172,13 +174,15 @@ export class CardTable extends LeasedTable<CardPayment> {
         `UPDATE payments_card SET due_ms = $2, attempts = 0, version = version + 1,
            paid_nano = CASE WHEN paid_nano < $3 THEN $3 ELSE paid_nano END,
            returned_nano = CASE WHEN returned_nano < $4 THEN $4 ELSE returned_nano END,
-           receipt_url = COALESCE($5, receipt_url) WHERE id = $1`,
+           receipt_url = COALESCE($5, receipt_url), reference = COALESCE(reference, $6)
+         WHERE id = $1`,
         [
           found.id,
           nowMs,
           report.paidNano ?? 0n,
           report.returnedNano ?? 0n,
           report.receiptUrl ?? null,
+          reference,
         ],
       );
       return true;

@@ -64,6 +64,8 @@ export interface Notice {
   /** The id of the row, if the event contains it. */
   readonly paymentId?: string | undefined;
   readonly intent?: string | undefined;
+  /** The page of the payment, if the event is about it. */
+  readonly reference?: string | undefined;
   /** Sums of a provider whose facts cannot be read, since the beginning of the payment. */
   readonly report?: PaymentReport | undefined;
 }

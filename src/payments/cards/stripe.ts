@@ -411,12 +411,12 @@ const NOTHING = { paidNano: ZERO, returnedNano: ZERO, refunds: new Map<string, R
 function noticeOf({ id, type, created, data }: Stripe.Event): Notice | undefined {
   const object = EventObject.safeParse(data.object);
   if (!object.success) return undefined;
-  const { metadata, payment_intent } = object.data;
-  const intent =
-    object.data.object === 'payment_intent' ? object.data.id : idOf(payment_intent ?? null);
+  const { id: objectId, object: kind, metadata, payment_intent } = object.data;
+  const intent = kind === 'payment_intent' ? objectId : idOf(payment_intent ?? null);
+  const reference = kind === 'checkout.session' ? objectId : undefined;
   const paymentId = metadata?.[PAYMENT_ID];
   if (intent === undefined && paymentId === undefined) return undefined;
-  return { eventId: id, type, createdMs: created * SECOND_MS, paymentId, intent };
+  return { eventId: id, type, createdMs: created * SECOND_MS, paymentId, intent, reference };
 }
 
 /** Ends a list that is longer than any real one. */
