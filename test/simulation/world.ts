@@ -19,6 +19,8 @@ const NEW_YEAR_MS = Date.UTC(2026, 0, 1);
 const MAX_BEFORE_MS = 5 * 60_000;
 /** Immediates of one instant; more mean that it never ends. */
 const MAX_IMMEDIATES = 200_000;
+/** Events between two turns of the real event loop. */
+const EVENTS_PER_TURN = 1_000;
 const KEPT_LINES = 10_000;
 const STORY_LINES = 80;
 const MAX_LINE_CHARS = 240;
@@ -148,10 +150,22 @@ export class World {
 
   /** Runs events until `isOver`, or throws the first defect. Returns `false` if no event is left. */
   async run(isOver: () => boolean): Promise<boolean> {
-    await this.#settle();
-    while (!isOver()) {
+    for (;;) {
+      do await inTurn(() => this.#finishInstant());
+      while (this.outsideWork !== undefined && (await this.outsideWork()));
+      if (this.defect !== undefined) throw this.defect;
+      const isOut = await inTurn(() => this.#runEvents(isOver));
+      if (isOver()) return true;
+      if (isOut) return false;
+    }
+  }
+
+  /** Runs events of several instants, or of one if real work can belong to it. Returns whether none is left. */
+  #runEvents(isOver: () => boolean): boolean {
+    for (let left = this.outsideWork === undefined ? EVENTS_PER_TURN : 1; left > 0;) {
+      if (this.defect !== undefined || isOver()) return false;
       const event = pop(this.#events);
-      if (event === undefined) return false;
+      if (event === undefined) return true;
       if (event.isCancelled || !event.machine.isAlive) continue;
       if (event.machine.pausedUntilMs > event.atMs) {
         // The order of its events stays.
@@ -159,23 +173,18 @@ export class World {
         push(this.#events, event);
         continue;
       }
+      left -= 1;
       this.nowMs = Math.max(this.nowMs, event.atMs);
       this.steps += 1;
       this.#here.run(event.machine, event.run);
-      await this.#settle();
+      this.#finishInstant();
     }
-    return true;
-  }
-
-  async #settle(): Promise<void> {
-    do await this.#finishInstant();
-    while (this.outsideWork !== undefined && (await this.outsideWork()));
-    if (this.defect !== undefined) throw this.defect;
+    return false;
   }
 
   /** Lets promises, ticks and immediates of this instant finish. */
-  async #finishInstant(): Promise<void> {
-    await turn();
+  #finishInstant(): void {
+    finishTicks();
     for (let ran = 0; this.#immediates.length > 0;) {
       const batch = this.#immediates;
       this.#immediates = [];
@@ -188,7 +197,7 @@ export class World {
           continue;
         }
         this.#here.run(machine, run);
-        await turn();
+        finishTicks();
       }
     }
   }
@@ -198,9 +207,21 @@ function machineNamed(name: string): Machine {
   return { name, isAlive: true, pausedUntilMs: 0, skewMs: 0, onDeath: new Set() };
 }
 
-function turn(): Promise<void> {
-  return new Promise((resolve) => void realImmediate(resolve));
+/** Runs `work` in a turn of the event loop, outside of all promises and ticks. */
+function inTurn<T>(work: () => T): Promise<T> {
+  return new Promise((resolve, reject) => {
+    realImmediate(() => {
+      try {
+        resolve(work());
+      } catch (error) {
+        reject(error);
+      }
+    });
+  });
 }
+
+/** Runs all ticks and promises, as Node.js does after each of its callbacks, without a turn of the event loop. */
+const finishTicks = Reflect.get(process, '_tickCallback') as () => void; // not in the types
 
 function isBefore(one: WorldEvent, other: WorldEvent): boolean {
   return one.atMs < other.atMs || (one.atMs === other.atMs && one.order < other.order);
