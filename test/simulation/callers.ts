@@ -22,7 +22,9 @@ const PATIENCE_MS = 90_000;
 /** A caller leaves within a response, or before a lost lease ends, or after most faults. */
 const KEYED_PATIENCE_MS = [2_000, 15_000, PATIENCE_MS];
 const MAX_TRIES = 30;
+/** Waits without credit, and without a response. */
 const BROKE_MS = 5_000;
+const RECONNECT_MS = 500;
 
 /** A response that arrived whole, or did not. */
 export interface Seen {
@@ -66,27 +68,31 @@ export class Caller {
       await world().sleep(random.between(1, 2 * this.account.pauseMs));
       // Some requests of a caller run at the same time.
       const together = random.once(4) ? random.between(2, 6) : 1;
-      await Promise.all(Array.from({ length: together }, () => this.#one()));
-      // Without credit: rejections alone find little.
-      if (this.seen.at(-1)?.status === 402) await world().sleep(random.between(1, BROKE_MS));
+      const waits = await Promise.all(Array.from({ length: together }, () => this.#one()));
+      await world().sleep(Math.max(...waits));
     }
   }
 
-  async #one(): Promise<void> {
+  /** Returns how long the caller waits before its next requests. */
+  async #one(): Promise<number> {
     const { random } = world();
     const { kind } = this.account;
     const isStream = random.once(2);
     this.#count += 1;
     if (kind === 'keyed') {
       const key = `${this.account.name.replace(' ', '-')}-${this.#count}`;
-      return this.#untilAnswered(key, isStream);
+      await this.#untilAnswered(key, isStream);
+      return 0;
     }
     if (kind === 'leaver' && random.once(2)) {
       const leaveAfterBytes = random.between(0, 2_000);
       await this.#send({ isStream, key: undefined, leaveAfterBytes });
-      return;
+      return 0;
     }
-    await this.#send({ isStream, key: undefined });
+    const reply = await this.#send({ isStream, key: undefined });
+    // As SDKs do: many rejections in a row find little.
+    if (reply === undefined) return RECONNECT_MS;
+    return reply.status === 402 ? random.between(1, BROKE_MS) : reply.retryAfterMs;
   }
 
   /** Repeats a request under its key, sometimes twice at once, until it has a response. */

@@ -10,6 +10,8 @@ const CLOSES_ONCE = 8;
 export interface Reply {
   readonly status: number;
   readonly requestId: string | undefined;
+  /** 0 without the header. */
+  readonly retryAfterMs: number;
   readonly body: string;
 }
 
@@ -68,6 +70,7 @@ export function send(sent: Sent): Promise<Reply | undefined> {
     end({
       status: Number(head.split(' ', 2)[1]),
       requestId: headerOf(head, 'x-request-id') || undefined,
+      retryAfterMs: 1_000 * Number(headerOf(head, 'retry-after')),
       body: message.body.toString('utf8'),
     });
     const isLast = headerOf(head, 'connection') === 'close' || world().random.once(CLOSES_ONCE);
