@@ -15,7 +15,7 @@ import { seededIds } from '../support/seeded-ids.ts';
 import { keepAfterCrash } from './disk.ts';
 import { type Machine, world } from './world.ts';
 
-const START_AGAIN_MS = 1_000;
+const START_AGAIN_MS = 5_000;
 const LOUD: ReadonlySet<string> = new Set(['warn', 'error']);
 
 export interface FareboxOptions {
