@@ -23,9 +23,9 @@ const CASES = [
   [32, 64],
 ] as const;
 const ACCOUNTS = 64;
-const PAGE_BYTES = 4_096;
-/** Bytes that a single settle writes. */
-const PAGES = 8;
+const PAGE_BYTES = 2_048;
+/** Pages that a single settle writes. */
+const PAGES = 9;
 const FLUSHES = 200;
 
 const clock = systemClock();

@@ -1,5 +1,6 @@
 /** Holds with SQLite: many at once, beside commands, and rows of an older version. */
 import assert from 'node:assert/strict';
+import { statSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { storeFixture } from '../../../test/databases/stores.ts';
 import { systemIds } from '../../core/ids.ts';
@@ -115,6 +116,27 @@ describe('holds in memory', () => {
     );
     assert.equal(done.after.usdNano, 0n);
     assert.deepEqual((await server.audit()).differences, []);
+  });
+
+  test('a settle on its own writes at most 20 KiB to the disk', async () => {
+    const url = await fixture.freshUrl();
+    const store = await fixture.open(LEDGER_MIGRATIONS, url);
+    const ledger = ledgerOn(store);
+    await fund(store, ledger, usdToNano('1'));
+    const logBytes = () => statSync(`${url.slice('sqlite:'.length)}-wal`).size;
+    const before = logBytes();
+    // Fewer commits than before the log is copied and written again from its start.
+    const settles = 50;
+    const costNano = usdToNano('0.001');
+    for (let at = 0; at < settles; at += 1) {
+      const id = systemIds().ordered(clock.nowMs() + at);
+      await ledger.holds.settle(
+        bill(clock, id, costNano),
+        await place(ledger, wanted(id, costNano)),
+      );
+    }
+    const bytes = (logBytes() - before) / settles;
+    assert.ok(bytes > 0 && bytes <= 20 * 1_024, `${bytes} bytes`);
   });
 
   test('a cap counts every hold even if there are more caps than counters', async () => {

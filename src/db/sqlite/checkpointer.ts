@@ -17,7 +17,7 @@ const MEGABYTE = 1024 * 1024;
 const COMMITS_BETWEEN_CHECKS = 128;
 
 export interface LogLimits {
-  /** Commits between two copies; a chat makes two, of about 15 pages of 4 KiB. */
+  /** Commits between two copies; a single chat makes one, of about 10 pages of 2 KiB. */
   readonly commits: number;
   readonly growthBytes: number;
   readonly cutAboveBytes: number;

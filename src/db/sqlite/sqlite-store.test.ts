@@ -338,6 +338,22 @@ test('a full disk makes the store unavailable until writes succeed', async () =>
   });
 });
 
+test('a new file has pages of 2 KiB, and an existing file keeps its size', async () => {
+  await withStore({}, async (store, path) => {
+    const pageSize = async (one: SqliteStore): Promise<unknown> =>
+      one.query('SELECT page_size FROM pragma_page_size');
+    assert.deepEqual(await pageSize(store), [{ page_size: 2_048n }]);
+    const older = `${path}-older`;
+    const database = new DatabaseSync(older);
+    database.exec('PRAGMA page_size = 4096; CREATE TABLE sample_row (id TEXT, body TEXT)');
+    database.close();
+    const opened = new SqliteStore({ path: older, clock: new TestClock(), log: silentLog });
+    await opened.query(INSERT, ['a', '']);
+    assert.deepEqual(await pageSize(opened), [{ page_size: 4_096n }]);
+    await opened.close();
+  });
+});
+
 test('a folder that cannot be created is an error with its path', () => {
   const path = '/proc/farebox/x.db';
   const open = () => new SqliteStore({ path, clock: new TestClock(), log: silentLog });

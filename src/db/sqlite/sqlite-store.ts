@@ -39,6 +39,12 @@ import { Statements } from './statements.ts';
 
 /** Maximum number of transactions per commit: bounds how long the event loop is blocked. */
 const MAX_GROUP = 256;
+/**
+ * Pages of a new file; an existing file keeps its size. A charge changes a small row in each of
+ * seven tables and indexes, and writes their whole pages to the log: with 2 KiB about 40 % fewer
+ * bytes than with 4 KiB, at the same CPU. With 1 KiB a group of charges needs 15 % more CPU.
+ */
+const PAGE_BYTES = 2_048;
 const BUSY_POLL_MS = 10;
 /** Statements are not cancelled here; the bound on waiting is the same as on PostgreSQL. */
 const MIGRATION_TIMEOUT_MS = 600_000;
@@ -106,7 +112,8 @@ export class SqliteStore implements FileStore {
     this.#diskLog = options.log;
     makeFolder(dirname(options.path));
     this.#writer = openConnection(options.path);
-    this.#writer.exec('PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0');
+    this.#writer.exec(`PRAGMA page_size = ${PAGE_BYTES}; PRAGMA journal_mode = WAL`);
+    this.#writer.exec('PRAGMA wal_autocheckpoint = 0');
     // The first write creates the log file, whose descriptor the flush needs.
     this.#writer.exec('CREATE TABLE IF NOT EXISTS store_migration (id TEXT PRIMARY KEY)');
     this.#writer.exec('BEGIN IMMEDIATE; DELETE FROM store_migration WHERE 0; COMMIT');
