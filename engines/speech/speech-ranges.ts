@@ -23,7 +23,8 @@ const FLOOR_SHARE = 0.1;
 const OVER_FLOOR = 3;
 /** Without any pause, the floor is speech: frames above this share of the peak still count. */
 const OF_PEAK = 0.1;
-const PAUSE_FRAMES = 25;
+/** 1.2 s: slow speakers pause for a second within a sentence, whose words need their context. */
+const PAUSE_FRAMES = 60;
 const LEAST_SPEECH_FRAMES = 5;
 const MARGIN_FRAMES = 10;
 const SAMPLE_BYTES = 2;

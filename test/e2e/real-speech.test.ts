@@ -39,9 +39,9 @@ test('the words of a recording are recognised, with the times of its segments', 
   const file = createReadStream(recording);
   const order = { file, model: MODEL, response_format: 'verbose_json' } as const;
   const { text, duration, segments = [] } = await client.audio.transcriptions.create(order);
-  // Detection by loudness cuts this slow speech into parts of few words: two words are at a cut.
+  // Other processors round differently.
   const wrong = wrongWords(text, RECORDED_TEXT);
-  assert.ok(wrong.length <= 2, JSON.stringify(wrong));
+  assert.ok(wrong.length <= 1, JSON.stringify(wrong));
   assert.equal(Math.round(duration), 11);
   assert.ok(segments.length > 0 && segments.every(({ start, end }) => start < end && end <= 11.1));
 });
