@@ -1,7 +1,8 @@
 /** Splits long work, such as hashing and base64, to keep the event loop responsive. */
 import { createHash, type Hash } from 'node:crypto';
 
-const HASHED_AT_ONCE_BYTES = 2 * 1024 * 1024;
+/** About a millisecond of work. */
+const HASHED_AT_ONCE_BYTES = 512 * 1024;
 
 /** Resolves in a later turn of the event loop, after everything that is queued now. */
 export function nextTurn(): Promise<void> {
@@ -40,8 +41,8 @@ export async function sha256InTurns(bytes: Buffer): Promise<string> {
   return hash.digest('hex');
 }
 
-/** A multiple of three; some milliseconds of work. */
-const ENCODED_AT_ONCE_BYTES = 1536 * 1024;
+/** A multiple of three; about a millisecond of work. */
+const ENCODED_AT_ONCE_BYTES = 384 * 1024;
 
 /** Encodes `bytes` as base64 in pieces. */
 export async function* base64Of(bytes: Buffer): AsyncGenerator<string> {
