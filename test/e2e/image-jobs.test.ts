@@ -99,6 +99,24 @@ describe('an asynchronous image engine', () => {
     assert.equal(nano, 0n);
   });
 
+  for (const [name, more, path, poll] of [
+    ['a poll', { polling_url: 'http://169.254.169.254/job' }, AT_ID, RUNNING],
+    ['an image', {}, AT_ID, { status: 'done', data: [{ url: 'http://169.254.169.254/a.png' }] }],
+    ['an image that is none', {}, AT_ID, { status: 'done', data: [{ b64_json: 'AAAA' }] }],
+  ] as const) {
+    test(`a job with a private address or rubbish as ${name} is not charged`, async () => {
+      scripted(more, path, [poll]);
+      const nano = await spent(async () => {
+        await assert.rejects(openai.images.generate(order), { status: 500 });
+      });
+      assert.equal(nano, 0n);
+      if (poll !== RUNNING) return;
+      assert.ok(!paths().includes('/job'));
+      const removed = () => fixture.engine.heard.some(({ method }) => method === 'DELETE');
+      await until(removed, 'the removal of the job', 250);
+    });
+  }
+
   test('a job of a caller who disconnects is removed and not charged', async () => {
     scripted({}, AT_ID, [RUNNING]);
     const nano = await spent(async () => {
