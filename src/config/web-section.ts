@@ -70,7 +70,9 @@ export const FetchSection = group({
 });
 
 export const DocumentsSection = group({
-  workers: whole(2, 64).describe('Number of processes that convert files and pages to text.'),
+  workers: whole(2, 64).describe(
+    'Number of processes that convert files and pages to text, and of those that check generated images.',
+  ),
   memoryMb: whole(768, 65_536).describe(
     'Memory limit of such a process, in MB. The server kills a process that exceeds it.',
   ),

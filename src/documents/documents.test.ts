@@ -1,5 +1,7 @@
 /** Documents through real worker processes: text by format, and reasons for unreadable files. */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { constants, getPriority } from 'node:os';
 import { after, describe, test } from 'node:test';
 import { DocumentsSection } from '../config/web-section.ts';
 import { systemClock } from '../core/clock.ts';
@@ -230,4 +232,25 @@ describe('exact token counts', () => {
       assert.ok(!decoded.ok && decoded.reason.startsWith('contains'));
     }
   });
+});
+
+test('an image is checked with a lower priority, and a document is not', async () => {
+  const priorities = (): number[] => {
+    const childrenOf = (pid: number): number[] =>
+      readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8')
+        .split(' ')
+        .filter(Boolean)
+        .map(Number);
+    return childrenOf(process.pid)
+      .flatMap(childrenOf)
+      .map((pid) => getPriority(pid))
+      .toSorted((a, b) => a - b);
+  };
+  await textOf(Buffer.from('A text'), 'file.txt');
+  const before = priorities();
+  const own = getPriority();
+  assert.ok(before.length > 0 && before.every((one) => one === own));
+  assert.equal((await documents.readPng({ bytes: Buffer.from('no image') })).ok, false);
+  const lower = Math.max(own, constants.priority.PRIORITY_BELOW_NORMAL);
+  assert.deepEqual(priorities(), [...before, lower]);
 });

@@ -9,7 +9,7 @@ import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { delimitUntrusted, singleLineLabel } from '../core/untrusted-text.ts';
 import type { Log } from '../core/log.ts';
-import type { ReaderJob, ReplyHeader, Unreadable } from './jobs.ts';
+import type { PngJob, ReaderJob, ReplyHeader, Unreadable } from './jobs.ts';
 import type { PngFacts } from './read-png.ts';
 import { Tokenizer } from './tokenizer.ts';
 import { type RunOptions, WorkerPool } from './worker-pool.ts';
@@ -62,6 +62,7 @@ export class Documents {
   readonly #settings: DocumentsOptions;
   readonly #starter = new WorkerStarter();
   readonly #readers: WorkerPool;
+  readonly #images: WorkerPool;
   readonly #counters: WorkerPool;
   readonly tokenizer: Tokenizer;
 
@@ -70,6 +71,7 @@ export class Documents {
     const { clock, log, memoryMb, workers } = options;
     const shared = { clock, log, memoryMb, starter: this.#starter };
     this.#readers = new WorkerPool({ ...shared, role: 'reader', size: workers });
+    this.#images = new WorkerPool({ ...shared, role: 'image', size: workers });
     this.#counters = new WorkerPool({ ...shared, role: 'tokenizer', size: 1 });
     this.tokenizer = new Tokenizer(this.#counters);
   }
@@ -79,7 +81,7 @@ export class Documents {
     const { filename, mediaType, limits } = request;
     const { maxChars, maxPages } = { ...this.#settings, ...limits };
     const job = { kind: 'extract', filename, mediaType, maxChars, maxPages } as const;
-    const read = await this.#read(job, request);
+    const read = await this.#read(this.#readers, job, request);
     if (!read.ok) return read;
     const { text, truncated = false } = read;
     return { ok: true, text, truncated };
@@ -94,7 +96,7 @@ export class Documents {
     const job: ReaderJob = isHtml
       ? { kind: 'page', url, maxChars, charset }
       : { kind: 'extract', filename, mediaType, maxChars, maxPages };
-    const read = await this.#read(job, request);
+    const read = await this.#read(this.#readers, job, request);
     if (!read.ok) return read;
     const { text: markdown, title, truncated = false } = read;
     return { ok: true, markdown, truncated, ...(title !== undefined && { title }) };
@@ -102,23 +104,24 @@ export class Documents {
 
   /** The properties of a PNG, or why it is invalid. Throws as `extract` does. */
   async readPng(request: ReadRequest): Promise<PngReading> {
-    const read = await this.#read({ kind: 'png' }, request);
+    const read = await this.#read(this.#images, { kind: 'png' }, request);
     if (!read.ok) return read;
     if (read.png === undefined) throw new Error('A PNG was read without properties');
     return { ok: true, png: read.png };
   }
 
   async close(): Promise<void> {
-    await Promise.all([this.#readers.close(), this.#counters.close()]);
+    await Promise.all([this.#readers, this.#images, this.#counters].map((pool) => pool.close()));
     await this.#starter.close();
   }
 
   async #read(
-    job: ReaderJob,
+    pool: WorkerPool,
+    job: ReaderJob | PngJob,
     { bytes, signal, caller, limits }: ReadRequest,
   ): Promise<(ReplyHeader & { ok: true; text: string }) | Unreadable> {
     const { timeoutMs } = { ...this.#settings, ...limits };
-    const outcome = await this.#readers.run(job, bytes, { timeoutMs, signal, caller });
+    const outcome = await pool.run(job, bytes, { timeoutMs, signal, caller });
     if (!outcome.ok) {
       const reason =
         outcome.reason === 'timeout'

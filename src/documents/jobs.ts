@@ -2,8 +2,11 @@
 
 import type { PngFacts } from './read-png.ts';
 
-/** `reader` parses documents and pages, `tokenizer` counts; each loads its own libraries only. */
-export type WorkerRole = 'reader' | 'tokenizer';
+/**
+ * `reader` parses documents and pages, `image` checks generated images, `tokenizer` counts; each
+ * loads its own libraries only.
+ */
+export type WorkerRole = 'reader' | 'image' | 'tokenizer';
 
 export type Encoding = 'o200k' | 'cl100k';
 
@@ -35,8 +38,8 @@ export type TokenJob =
   | { readonly kind: 'count'; readonly encoding: Encoding; readonly sizes: readonly number[] }
   | { readonly kind: 'decode'; readonly encoding: Encoding };
 
-export type ReaderJob = ExtractJob | PageJob | PngJob;
-export type Job = ReaderJob | TokenJob;
+export type ReaderJob = ExtractJob | PageJob;
+export type Job = ReaderJob | PngJob | TokenJob;
 
 export interface JobHeader {
   readonly job: Job;

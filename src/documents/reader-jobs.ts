@@ -1,13 +1,11 @@
 /**
- * Jobs of a `reader` worker: converts documents and pages to text, reads images, and converts every
- * error to a reason.
+ * Jobs of a `reader` worker: converts documents and pages to text, and every error to a reason.
  */
 import type { Job, Reply, ReplyHeader } from './jobs.ts';
 import { readDocument } from './read-document.ts';
 import { readPage } from './read-page.ts';
 import { preparePdf } from './read-pdf.ts';
-import { readPng } from './read-png.ts';
-import { ReaderError } from './reader-error.ts';
+import { ReaderError, reasonFor } from './reader-error.ts';
 
 /** Loads libraries in advance that would otherwise be loaded on first use. */
 export const prepareReader = preparePdf;
@@ -19,14 +17,10 @@ export async function runReaderJob(job: Job, payload: Buffer): Promise<Reply> {
         return reply(await readDocument(payload, job));
       case 'page':
         return reply(readPage(payload, job));
-      case 'png':
-        return reply({ text: '', png: await readPng(payload) });
       default:
         throw new ReaderError('is not a job of a reader');
     }
   } catch (error) {
-    // Parsers throw arbitrary errors for malicious input; all of them mean that the file is not
-    // readable.
     return { header: { ok: false, reason: reasonFor(error) }, payload: Buffer.alloc(0) };
   }
 }
@@ -35,15 +29,9 @@ function reply({
   text,
   isTruncated: truncated = false,
   ...facts
-}: Pick<ReplyHeader & { ok: true }, 'title' | 'png'> & {
+}: Pick<ReplyHeader & { ok: true }, 'title'> & {
   readonly text: string;
   readonly isTruncated?: boolean;
 }): Reply {
   return { header: { ok: true, truncated, ...facts }, payload: Buffer.from(text) };
-}
-
-function reasonFor(error: unknown): string {
-  if (error instanceof ReaderError) return error.message;
-  if (error instanceof RangeError) return 'is nested too deeply or too large';
-  return 'is damaged or has an unknown format';
 }

@@ -62,6 +62,7 @@ function monotonicMs(): number {
 
 async function loadRole(): Promise<RunJob> {
   if (role === 'tokenizer') return (await import('./tokenizer-jobs.ts')).runTokenizerJob;
+  if (role === 'image') return (await import('./image-jobs.ts')).runImageJob;
   const reader = await import('./reader-jobs.ts');
   await reader.prepareReader();
   return reader.runReaderJob;
