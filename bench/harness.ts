@@ -198,7 +198,7 @@ function requestOnce(
  * the background for about 50,000 requests, and of a bare proxy for half as many.
  */
 const WARM_REQUESTS = 50_000;
-const WARM_AT_MOST_MS = 15_000;
+const WARM_AT_MOST_MS = 60_000;
 /** Warms up a target with another load. */
 const WARM_AGAIN_REQUESTS = 6_000;
 const warm = new Set<number>();
