@@ -97,6 +97,29 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal(await tokensLeft(), 1_000 - 500 - 60);
     });
 
+    test('a response is made once; if it cannot be made, the request fails after its charge', async () => {
+      const { ledger, sales, credit } = await open();
+      await credit('first', usdToNano('1'));
+      let made = 0;
+      const outcome = { costNano: CENT, status: 'completed' } as const;
+      const sold = await sales.sell(requestOf('a', WALLET, 10, CENT), (sale) =>
+        sale.answer(outcome, ({ after }) => {
+          made += 1;
+          return { type: 'text/plain', body: formatUsd(after.usdNano) };
+        }),
+      );
+      assert.deepEqual([made, sold?.body], [1, '0.990000000']);
+      const failing = sales.sell(requestOf('b', WALLET, 10, CENT), (sale) =>
+        sale.answer(outcome, () => {
+          throw new Error('not made');
+        }),
+      );
+      await assert.rejects(failing, /not made/);
+      const { usdNano } = await ledger.balances(WALLET.accountId);
+      assert.equal(usdNano, usdToNano('0.98'));
+      assert.equal((await ledger.openHolds()).count, 0);
+    });
+
     test('a payment is taken after the request is counted and before its hold', async () => {
       const { ledger, sales, credit } = await open();
       const paid: string[] = [];

@@ -15,6 +15,7 @@ import {
   type Hold,
   type HoldResult,
   type HoldRequest,
+  type Expected,
   type Ledger,
   NO_TOKENS,
   type SettleRequest,
@@ -360,9 +361,9 @@ export class Sale implements Counted {
    * Takes the cost, writes the receipt and releases unused capacity. Durable when it resolves.
    * `together` runs in the same transaction as the charge; it may run again after a retry, so it
    * must be idempotent. A request with an idempotency key is charged in the transaction that spends
-   * its key.
+   * its key. `expected`: see `Holds.settle`.
    */
-  async settle(outcome: Outcome, together?: Together): Promise<Settlement> {
+  async settle(outcome: Outcome, together?: Together, expected?: Expected): Promise<Settlement> {
     const { ledger, waits, observers, tagBounds, clock } = this.#context;
     const { requestId, caller, kind, modelId, priceVersion, metadata, paid } = this.request;
     const { supplierCost } = this.request;
@@ -396,8 +397,9 @@ export class Sale implements Counted {
     const request = metadata === undefined ? cost : tagBounds.recorded(cost, clock.nowMs());
     const correction = this.#correctTokens(tokens.prompt + tokens.completion);
     let settlement: Settlement;
-    if (together === undefined) settlement = await ledger.holds.settle(request, this.hold);
-    else {
+    if (together === undefined) {
+      settlement = await ledger.holds.settle(request, this.hold, expected);
+    } else {
       await correction;
       settlement = await ledger.holds.settleWith(request, this.hold, together, whileAway);
       keeper?.kept();
@@ -412,32 +414,32 @@ export class Sale implements Counted {
   }
 
   /**
-   * Settles and creates the response from what was charged. A response that is stored for retries
-   * is created and written in the transaction of the settle: while the database is unreachable the
-   * settle waits, and then fails without a charge. Throws 409 if another request has its key.
-   * `together` runs after that in the same transaction, as in `settle`.
+   * Settles and creates the response from what was charged; with SQLite while the charge is flushed
+   * to disk. A response that is stored for retries is created and written in the transaction of the
+   * settle: while the database is unreachable the settle waits, and then fails without a charge.
+   * Throws 409 if another request has its key. `together` runs after that in the same transaction,
+   * as in `settle`.
    */
-  answer<A extends SoldResponse>(
-    outcome: Outcome,
-    make: (settlement: Settlement) => A,
-    together?: Together,
-  ): Promise<A> {
-    if (this.keeper === undefined && together === undefined) return this.settle(outcome).then(make);
-    return this.#settleTogether(outcome, make, together);
-  }
-
-  async #settleTogether<A extends SoldResponse>(
+  async answer<A extends SoldResponse>(
     outcome: Outcome,
     make: (settlement: Settlement) => A,
     together?: Together,
   ): Promise<A> {
     const { keeper } = this;
     let made: A | undefined;
-    const settlement = await this.settle(outcome, async (tx, settled) => {
+    const keep: Together = async (tx, settled) => {
       // A repeated settle was charged before: keep the response that was created then.
       if (made === undefined || settled.fresh) made = make(settled);
       await together?.(tx, settled);
       await keeper?.keep(tx, made, { settled, outcome });
+    };
+    const isKept = keeper !== undefined || together !== undefined;
+    const settlement = await this.settle(outcome, isKept ? keep : undefined, (expected) => {
+      try {
+        made = make(expected);
+      } catch {
+        // It is called again after the flush, and its error ends the request.
+      }
     });
     return made ?? make(settlement);
   }

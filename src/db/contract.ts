@@ -130,6 +130,8 @@ export interface FileTransaction {
 export interface FileWork {
   /** Awaits only the transaction. An error rolls back this work alone. */
   run(tx: FileTransaction): void | Promise<void>;
+  /** Called after the commit, while the flush runs; must not throw. The changes can still be lost. */
+  committed?(): void;
   done(): void;
   /** Called when the changes were rolled back, or lost before they were on disk. */
   failed(error: unknown): void;

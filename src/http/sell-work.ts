@@ -212,10 +212,10 @@ export async function answerWork(
 ): Promise<void> {
   const { context, sale } = held;
   const { type, body } = await sale.answer(outcome, (settled) => {
-    noteOutcome(context, outcome);
     sayAnswered(held, by, settled.after.usdNano);
     return write(costOf(settled));
   });
+  noteOutcome(context, outcome);
   await context.bytes(200, type, body);
 }
 

@@ -123,6 +123,7 @@ export {
 } from './usage-sums.ts';
 export {
   type Balances,
+  type Expected,
   type HouseAccount,
   type Hold,
   type HoldResult,

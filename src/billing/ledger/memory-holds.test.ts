@@ -89,6 +89,21 @@ describe('holds in memory', () => {
     );
   });
 
+  test('a settle reports its expected result once, before it is on disk', async () => {
+    const store = await fixture.open(LEDGER_MIGRATIONS);
+    const ledger = ledgerOn(store);
+    await fund(store, ledger, usdToNano('1'));
+    const hold = await place(ledger, wanted('r1', usdToNano('0.6')));
+    const results: unknown[] = [];
+    const expected = (settlement: unknown): void => void results.push(settlement);
+    const settle = () => ledger.holds.settle(bill(clock, 'r1', usdToNano('0.2')), hold, expected);
+    const [first, second] = [settle(), settle()];
+    void first.then(() => results.push('settled'));
+    const settlement = await first;
+    assert.equal((await second).fresh, false);
+    assert.deepEqual(results, [settlement, 'settled']);
+  });
+
   test('a settle takes what a command beside the server has left of the balance, and jobs keep their holds', async () => {
     const url = await fixture.freshUrl();
     const store = await fixture.open(LEDGER_MIGRATIONS, url);

@@ -21,6 +21,7 @@ import {
   planHold,
 } from '../rules.ts';
 import type {
+  Expected,
   Hold,
   HoldResult,
   HoldFigures,
@@ -69,6 +70,7 @@ interface Waiting {
   readonly held: MemoryHold;
   readonly accountId: string;
   readonly capIds: readonly string[] | undefined;
+  readonly expected: Expected | undefined;
   readonly resolve: (settlement: Settlement) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -140,7 +142,7 @@ export class MemoryHolds implements Holds {
     return lifetime === 'durable' ? this.#write(request, hold, nowMs) : { ok: true, hold };
   }
 
-  settle(request: SettleRequest, hold: Hold): Promise<Settlement> {
+  settle(request: SettleRequest, hold: Hold, expected?: Expected): Promise<Settlement> {
     const held = hold as MemoryHold; // `place` creates no other kind
     if (held.settled !== undefined) return repeated(held.settled);
     const { promise, resolve, reject } = Promise.withResolvers<Settlement>();
@@ -149,7 +151,8 @@ export class MemoryHolds implements Holds {
     let batch = this.#batch;
     const isFull = batch !== undefined && batch.waiting.length >= MAX_BATCH;
     if (batch === undefined || isFull) this.#batch = batch = this.#newBatch();
-    batch.waiting.push({ request, held, accountId, capIds: held.capIds, resolve, reject });
+    const { capIds } = held;
+    batch.waiting.push({ request, held, accountId, capIds, expected, resolve, reject });
     // The store may fail the batch at once.
     if (batch.waiting.length === 1) this.#parts.store.write(batch);
     return promise;
@@ -259,6 +262,12 @@ export class MemoryHolds implements Holds {
       run: (tx) => {
         if (this.#batch === batch) this.#batch = undefined;
         settlements = settleHeld(tx, this.#parts, this.#posted, waiting);
+      },
+      committed: () => {
+        for (let at = 0; at < waiting.length; at += 1) {
+          const settlement = settlements[at];
+          if (settlement !== undefined) waiting[at]?.expected?.(settlement);
+        }
       },
       done: () => {
         for (let at = 0; at < waiting.length; at += 1) {

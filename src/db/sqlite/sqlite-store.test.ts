@@ -107,6 +107,29 @@ test('durable writes that arrive during a flush share the next transaction; othe
   });
 });
 
+test('work is notified of its commit while the flush runs', async () => {
+  const disk = heldDisk();
+  await withStore({ flush: disk.flush }, async (store) => {
+    disk.hold();
+    const events: string[] = [];
+    for (const name of ['a', 'b']) {
+      store.write({
+        durable: true,
+        run: (tx) => tx.execute(INSERT, [name, '']),
+        committed: () => events.push(`${name} committed at flush ${disk.flushes()}`),
+        done: () => events.push(`${name} done`),
+        failed: assert.ifError,
+      });
+    }
+    await until(() => events.length > 0, 'the commit');
+    const committed = ['a committed at flush 1', 'b committed at flush 1'];
+    assert.deepEqual(events, committed);
+    disk.letGo();
+    await until(() => events.length > 2, 'the flush');
+    assert.deepEqual(events, [...committed, 'a done', 'b done']);
+  });
+});
+
 test('many concurrent transactions do not block the event loop', async () => {
   await withStore({}, async (store) => {
     const begun = store.commits;

@@ -275,6 +275,7 @@ export class SqliteStore implements FileStore {
         else work.done();
       }
       if (this.#unflushed.length > 0 && !this.#isFlushing) this.#flushCommits();
+      for (const work of done) work.committed?.();
     } catch (error) {
       // BEGIN, COMMIT or the only body failed: nothing of the group was applied.
       if (this.#writer.isTransaction) this.#writer.exec('ROLLBACK');
