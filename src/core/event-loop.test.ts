@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { hash, randomBytes } from 'node:crypto';
 import { test } from 'node:test';
-import { atOnce, decodeBase64, inTurns, sha256InTurns } from './event-loop.ts';
+import { atOnce, decodeBase64, inTurns, joinInTurns, sha256InTurns } from './event-loop.ts';
 
 test('long base64 is decoded correctly with line breaks, URL letters and without padding', async () => {
   for (const size of [0, 1, 1_572_863, 1_572_864, 1_572_865, 5_000_002]) {
@@ -52,4 +52,20 @@ test('`sha256InTurns` returns the hash of all bytes', async () => {
     const bytes = randomBytes(size);
     assert.equal(await sha256InTurns(bytes), hash('sha256', bytes, 'hex'));
   }
+});
+
+test('pieces are joined in turns', async () => {
+  const pieces = [0, 1, 700_000, 64, 2_000_000, 1_048_576, 65_536].map((size) => randomBytes(size));
+  const expected = Buffer.concat(pieces);
+  let turns = 0;
+  let isDone = false;
+  const count = (): void => {
+    turns += 1;
+    if (!isDone) setImmediate(count);
+  };
+  setImmediate(count);
+  const joined = await joinInTurns(pieces, expected.length);
+  isDone = true;
+  assert.ok(joined.equals(expected));
+  assert.ok(turns >= 2, `${turns} turns`);
 });

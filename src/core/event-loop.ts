@@ -34,6 +34,29 @@ export async function updateInTurns(hash: Hash, bytes: Buffer): Promise<void> {
   }
 }
 
+/** About a millisecond of work. */
+const JOINED_AT_ONCE_BYTES = 512 * 1024;
+/** Each piece takes as long as this many bytes. */
+const PIECE_BYTES = 512;
+
+/**
+ * The bytes of `pieces`, which have `sizeBytes` together. Joining 20 MB at once takes 30 ms, most of
+ * it for new memory, which the system allocates when it is written.
+ */
+export async function joinInTurns(pieces: readonly Buffer[], sizeBytes: number): Promise<Buffer> {
+  const joined = Buffer.allocUnsafeSlow(sizeBytes);
+  let at = 0;
+  let work = 0;
+  for (const piece of pieces) {
+    at += piece.copy(joined, at);
+    work += piece.length + PIECE_BYTES;
+    if (work < JOINED_AT_ONCE_BYTES) continue;
+    work = 0;
+    await nextTurn();
+  }
+  return joined;
+}
+
 /** The SHA-256 of `bytes` in hexadecimal. */
 export async function sha256InTurns(bytes: Buffer): Promise<string> {
   const hash = createHash('sha256');
