@@ -4,6 +4,7 @@
  */
 import type * as onnx from 'onnxruntime-common';
 import { assert } from '../../src/core/assert.ts';
+import { onnxOptions } from '../server/onnx-options.ts';
 import type { Plane } from './matte.ts';
 
 export type Onnx = typeof onnx;
@@ -110,14 +111,8 @@ export class Segmenter {
     ort: Onnx,
     model: LoadedModel & { readonly threads: number },
   ): Promise<Segmenter> {
-    const session = await ort.InferenceSession.create(model.path, {
-      // The arena would keep a peak of gigabytes allocated; disabling it does not cost speed.
-      enableCpuMemArena: false,
-      intraOpNumThreads: model.threads,
-      interOpNumThreads: 1,
-      executionMode: 'sequential',
-      logSeverityLevel: 3,
-    });
+    const options = onnxOptions(model.threads);
+    const session = await ort.InferenceSession.create(model.path, options);
     const recipe = RECIPES[model.recipe ?? recipeOf(session)];
     return new Segmenter(ort, model.name, recipe, session);
   }

@@ -1,6 +1,7 @@
 /** Runs a Piper voice (a VITS model): phonemes in, samples out. */
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
+import { onnxOptions } from '../server/onnx-options.ts';
 
 export type VoiceFiles = z.infer<typeof VoiceFiles>;
 export const VoiceFiles = z.object({
@@ -51,14 +52,7 @@ export class Voice {
   /** Loads a voice; rejects if its files are invalid. */
   static async load(ort: Onnx, files: VoiceFiles, threads: number): Promise<Voice> {
     const config = VoiceConfig.parse(JSON.parse(await readFile(files.config, 'utf8')));
-    const session = await ort.InferenceSession.create(files.model, {
-      // The arena would keep the memory of the longest sentence allocated.
-      enableCpuMemArena: false,
-      intraOpNumThreads: threads,
-      interOpNumThreads: 1,
-      executionMode: 'sequential',
-      logSeverityLevel: 3,
-    });
+    const session = await ort.InferenceSession.create(files.model, onnxOptions(threads));
     return new Voice(ort, session, config);
   }
 
