@@ -47,10 +47,12 @@ export interface DiskFaults {
 
 const state = {
   flushed: new Map<number, Flushed>(),
+  databases: new Set<DatabaseSync>(),
   faults: { flushMs: () => 1, fails: () => false, isFull: () => false } as DiskFaults,
 };
 
 export function resetDisk(faults: DiskFaults): void {
+  closeDatabases();
   state.flushed.clear();
   state.faults = faults;
 }
@@ -97,6 +99,7 @@ const realPrepare = Reflect.get(DatabaseSync.prototype, 'prepare');
  * SQLite then rolls the whole transaction back.
  */
 export function prepareOn(database: DatabaseSync, sql: string): StatementSync {
+  state.databases.add(database);
   const statement = realPrepare.call(database, sql);
   if (sql !== 'COMMIT') return statement;
   const get = statement.get.bind(statement);
@@ -126,11 +129,21 @@ function saltAt(file: number): string {
   return header.toString('hex', SALT_AT);
 }
 
-/** Copies what a crash leaves of `folder` into `to`. */
+/** Closes databases of dead servers, whose files would stay open otherwise. */
+function closeDatabases(folder = ''): void {
+  for (const database of state.databases) {
+    if (database.isOpen && !database.location()?.startsWith(folder)) continue;
+    state.databases.delete(database);
+    if (database.isOpen) database.close();
+  }
+}
+
+/** Copies what a crash leaves of `folder` into `to`, and closes the files of `folder`. */
 export function keepAfterCrash(folder: string, to: string): void {
   mkdirSync(to, { recursive: true });
   if (existsSync(join(folder, FILE))) copyFileSync(join(folder, FILE), join(to, FILE));
   keepLog(join(folder, LOG), join(to, LOG));
+  closeDatabases(`${folder}/`);
   const journals = join(folder, JOURNALS);
   if (!existsSync(journals)) return;
   mkdirSync(join(to, JOURNALS));
