@@ -14,15 +14,13 @@ import {
   type Block,
   type Chain,
   FINAL_DEPTH,
-  type Log,
   type Mined,
   Reverted,
-  type State,
   USDC,
   copyOf,
   placeOf,
-  seconds,
   transfer,
+  transferIfValid,
 } from './chain.ts';
 import { responseOf, serveHttp } from './http-wire.ts';
 import { type Machine, world } from './world.ts';
@@ -180,7 +178,7 @@ export class ChainNode {
       case 'authorizationState':
         return result((this.doesLie !== state.used.has(placeOf(...args))) as never);
       case 'transferWithAuthorization':
-        transfer(call, copyOf(state), seconds());
+        transfer(call, copyOf(state));
         return '0x';
     }
   }
@@ -225,7 +223,7 @@ export class ChainNode {
     }
     const waiting = this.#chain.pool.get(hash);
     if (!this.doesLie || waiting === undefined) return undefined;
-    const logs = transferOrNothing(waiting.data, this.#head.state);
+    const logs = transferIfValid(waiting.data, copyOf(this.#head.state));
     return { block: this.#head, mined: { ...waiting, logs } };
   }
 
@@ -327,13 +325,4 @@ function logsOf(block: Block, { hash, logs }: Mined) {
     logIndex: numberToHex(first + at),
     removed: false,
   }));
-}
-
-function transferOrNothing(data: Hex, state: State): Log[] | undefined {
-  try {
-    return transfer(data, copyOf(state), seconds());
-  } catch {
-    // It would fail.
-    return undefined;
-  }
 }

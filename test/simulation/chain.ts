@@ -163,12 +163,7 @@ export class Chain {
 
   #mine(): void {
     const { random } = world();
-    const { balances, used, nonces } = this.head.state;
-    const state = {
-      balances: new Map(balances),
-      used: new Set(used),
-      nonces: new Map(nonces),
-    };
+    const state = copyOf(this.head.state);
     const mined: Mined[] = [];
     for (const { from, nonce, rival } of this.#cancelled.splice(0)) {
       if (state.used.has(placeOf(from, nonce))) continue;
@@ -185,21 +180,11 @@ export class Chain {
       if (transaction.nonce !== next || random.once(4)) continue;
       this.pool.delete(transaction.hash);
       state.nonces.set(transaction.from, next + 1);
-      const logs = this.#run(transaction.data, state);
+      const logs = transferIfValid(transaction.data, state);
       if (logs !== undefined) this.#received.set(logs[0]!.topics[2]!, BigInt(logs[1]!.data));
       mined.push({ ...transaction, logs });
     }
     this.#add(mined, state);
-  }
-
-  /** Returns `undefined` for a call that fails. */
-  #run(data: Hex, state: State): Log[] | undefined {
-    try {
-      return transfer(data, state, seconds());
-    } catch (error) {
-      if (error instanceof Reverted) return undefined;
-      throw error;
-    }
   }
 
   #add(mined: readonly Mined[], state: State): void {
@@ -225,8 +210,17 @@ function topicsOf(
   return encodeEventTopics({ abi: ABI, eventName, args }) as Hex[]; // none is optional
 }
 
-/** Runs `transferWithAuthorization` on `state`. */
-export function transfer(data: Hex, state: State, nowSeconds: number): Log[] {
+/** Runs `transferWithAuthorization` on `state`; returns `undefined` for a call that fails. */
+export function transferIfValid(data: Hex, state: State): Log[] | undefined {
+  try {
+    return transfer(data, state);
+  } catch (error) {
+    if (error instanceof Reverted) return undefined;
+    throw error;
+  }
+}
+
+export function transfer(data: Hex, state: State): Log[] {
   const { functionName, args } = decodeFunctionData({ abi: ABI, data });
   if (functionName !== 'transferWithAuthorization') throw new Reverted('unknown function');
   const [from, to, value, validAfter, validBefore, nonce, ...signed] = args;
@@ -240,7 +234,7 @@ export function transfer(data: Hex, state: State, nowSeconds: number): Log[] {
   const typed = transferTypedData(offer, { from, to, value, validAfter, validBefore, nonce });
   const signer = recoverAddress(hexToBytes(hashTypedData(typed)), hexToBytes(signature));
   const balance = state.balances.get(from.toLowerCase()) ?? 0n;
-  const isInTime = nowSeconds > Number(validAfter) && nowSeconds < Number(validBefore);
+  const isInTime = seconds() > Number(validAfter) && seconds() < Number(validBefore);
   if (signer !== from.toLowerCase() || !isInTime) throw new Reverted('invalid authorization');
   if (state.used.has(placeOf(from, nonce))) throw new Reverted('authorization is used or canceled');
   if (balance < value) throw new Reverted('transfer amount exceeds balance');

@@ -50,14 +50,6 @@ class Timeout {
   unref(): this {
     return this;
   }
-
-  hasRef(): boolean {
-    return true;
-  }
-
-  [Symbol.dispose](): void {
-    this.close();
-  }
 }
 
 function ownerOf(callback: Callback, ms: number): Machine {
@@ -72,30 +64,10 @@ function startTimeout(callback: Callback, ms = 1, ...parameters: unknown[]): Tim
 }
 
 function startInterval(callback: Callback, ms = 1, ...parameters: unknown[]): Timeout {
-  const machine = world().here;
-  let isOver = false;
-  const next = (): Timer => {
-    const timer = world().schedule(
-      Math.max(1, ms),
-      () => {
-        next();
-        if (!isOver) callback(...parameters);
-      },
-      machine,
-    );
-    current = timer;
-    return timer;
-  };
-  let current: Timer | undefined;
-  const timeout = new Timeout(() => {
-    next();
-    return {
-      cancel: () => {
-        isOver = true;
-        current?.cancel();
-      },
-    };
-  });
+  const timeout = startTimeout(() => {
+    timeout.refresh();
+    callback(...parameters);
+  }, ms);
   return timeout;
 }
 

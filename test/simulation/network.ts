@@ -106,10 +106,7 @@ export class WorldSocket extends net.Socket {
       typeof first === 'object' && first !== null
         ? (first as ConnectOptions)
         : { port: Number(first) };
-    const done = parameters.findLast((one) => typeof one === 'function') as
-      | (() => void)
-      | undefined;
-    open(this, this.#machine, Number(port), done);
+    open(this, this.#machine, Number(port), callbackIn(parameters));
     return this;
   }
 
@@ -136,14 +133,6 @@ export class WorldSocket extends net.Socket {
       },
       this.#machine,
     );
-  }
-
-  override setNoDelay(): this {
-    return this;
-  }
-
-  override setKeepAlive(): this {
-    return this;
   }
 
   override ref(): this {
@@ -305,10 +294,12 @@ interface ConnectOptions {
 
 /** Replaces `net.connect`. */
 export function connectTo(...parameters: unknown[]): net.Socket {
-  const [options, done] = parameters as [ConnectOptions, (() => void)?]; // as clients call it
-  const socket = new WorldSocket({ allowHalfOpen: options.allowHalfOpen ?? false });
-  open(socket, world().here, Number(options.port), done);
-  return socket;
+  const [{ allowHalfOpen = false }] = parameters as [ConnectOptions]; // as clients call it
+  return new WorldSocket({ allowHalfOpen }).connect(...parameters);
+}
+
+function callbackIn(parameters: readonly unknown[]): (() => void) | undefined {
+  return parameters.findLast((one) => typeof one === 'function') as (() => void) | undefined; // as Node's
 }
 
 function open(
@@ -356,7 +347,7 @@ export function listenOn(server: net.Server, parameters: readonly unknown[]): ne
   const [first] = parameters;
   const options: net.ListenOptions =
     typeof first === 'object' && first !== null ? first : { port: Number(first ?? 0) };
-  const done = parameters.findLast((one) => typeof one === 'function') as (() => void) | undefined;
+  const done = callbackIn(parameters);
   const { here } = world();
   const port =
     options.port === undefined || options.port === 0 ? (state.nextPort += 1) : options.port;

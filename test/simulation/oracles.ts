@@ -170,10 +170,7 @@ async function cardsAreCredited(app: App, stripe: StripeDouble): Promise<void> {
     kept.delete(id);
   }
   demand(kept.size === 0, () => `Payments without a row: ${text([...kept])}`);
-  const { ledger } = app.stores;
-  const posted =
-    (await ledger.receivedFrom('house:top-up:stripe')) +
-    (await ledger.receivedFrom('house:payout:stripe'));
+  const posted = await postedBy(app, 'stripe');
   const cents = [...stripe.kept().values()].reduce((sum, one) => sum + one, 0);
   demand(
     posted === BigInt(cents) * NANO_PER_CENT,
@@ -183,15 +180,18 @@ async function cardsAreCredited(app: App, stripe: StripeDouble): Promise<void> {
 
 /** Wallets are credited with the transfers that are in the chain. */
 async function walletsAreCredited(app: App, { chain }: Witness): Promise<void> {
-  const { ledger } = app.stores;
-  const posted =
-    (await ledger.receivedFrom('house:top-up:base')) +
-    (await ledger.receivedFrom('house:payout:base'));
+  const posted = await postedBy(app, 'base');
   const receivedUnits = chain.balanceOf(PAY_TO);
   demand(
     posted === receivedUnits * NANO_PER_UNIT,
     () => `${posted} from wallets, the chain has ${receivedUnits} units`,
   );
+}
+
+/** Sum that accounts have received by a way of payment, without returned payments. */
+async function postedBy({ stores: { ledger } }: App, way: 'base' | 'stripe'): Promise<bigint> {
+  const paid = await ledger.receivedFrom(`house:top-up:${way}`);
+  return paid + (await ledger.receivedFrom(`house:payout:${way}`));
 }
 
 function text(value: unknown): string {
