@@ -199,8 +199,8 @@ export const PLANTED: readonly PlantedBug[] = [
     file: SALE,
     edits: [
       [
-        'if (together === undefined) settlement = await ledger.holds.settle(request, this.hold);',
-        'if (together === undefined) { void ledger.holds.settle(request, this.hold).catch(() => undefined); settlement = { fresh: true, usdNano: outcome.costNano, diemNano: 0n as Nano, after: { usdNano: 0n as Nano, diemNano: 0n as Nano } }; }',
+        'settlement = await ledger.holds.settle(request, this.hold, expected);',
+        'void ledger.holds.settle(request, this.hold).catch(() => undefined); settlement = { fresh: true, usdNano: outcome.costNano, diemNano: 0n as Nano, after: { usdNano: 0n as Nano, diemNano: 0n as Nano } };',
       ],
     ],
   },
