@@ -1,5 +1,6 @@
 /** Callers of the server, and the responses that they received. */
 import { type Reply, send } from './http-client.ts';
+import type { Moments } from './moments.ts';
 import type { CallerKind, CallerPlan } from './plan.ts';
 import { world } from './world.ts';
 
@@ -17,11 +18,13 @@ export const CREDIT_USD: Readonly<Record<CallerKind, string>> = {
   poor: '0.001',
   payer: '0.01',
 };
-const MAX_TOKENS = 60;
+/** Small requests get small leases, which are soon empty. */
+const MAX_TOKENS = [4, 60];
 const PATIENCE_MS = 90_000;
 /** A caller leaves within a response, or before a lost lease ends, or after most faults. */
 const KEYED_PATIENCE_MS = [2_000, 15_000, PATIENCE_MS];
 const MAX_TRIES = 30;
+const MAX_OPEN = 12;
 /** Waits without credit, and without a response. */
 const BROKE_MS = 5_000;
 const RECONNECT_MS = 500;
@@ -44,84 +47,108 @@ export interface CallerAccount extends CallerPlan {
   readonly secret: string;
 }
 
+interface What {
+  readonly isStream: boolean;
+  readonly maxTokens: number;
+}
+
 interface Usage {
   readonly prompt_tokens: number;
   readonly completion_tokens: number;
 }
 
+/** The part of a run that callers use. */
+interface Town {
+  readonly isOver: boolean;
+  readonly moments: Moments;
+  url(): string;
+}
+
 export class Caller {
   readonly account: CallerAccount;
   readonly seen: Seen[] = [];
-  readonly #url: () => string;
-  readonly #isOver: () => boolean;
+  readonly #town: Town;
   #count = 0;
 
-  constructor(account: CallerAccount, url: () => string, isOver: () => boolean) {
+  constructor(account: CallerAccount, town: Town) {
     this.account = account;
-    this.#url = url;
-    this.#isOver = isOver;
+    this.#town = town;
   }
 
   async run(): Promise<void> {
     const { random } = world();
-    while (!this.#isOver()) {
+    const open = new Set<Promise<number>>();
+    while (!this.#town.isOver) {
       await world().sleep(random.between(1, 2 * this.account.pauseMs));
       // Some requests of a caller run at the same time.
       const together = random.once(4) ? random.between(2, 6) : 1;
-      const waits = await Promise.all(Array.from({ length: together }, () => this.#one()));
-      await world().sleep(Math.max(...waits));
+      for (let left = together; left > 0; left -= 1) {
+        const one = this.#one().finally(() => open.delete(one));
+        open.add(one);
+      }
+      // A keyed request can last long, while others begin.
+      const goesOn = this.account.kind === 'keyed' && open.size < MAX_OPEN && random.once(2);
+      if (!goesOn) await world().sleep(Math.max(...(await Promise.all(open))));
     }
+    await Promise.all(open);
   }
 
   /** Returns how long the caller waits before its next requests. */
   async #one(): Promise<number> {
     const { random } = world();
     const { kind } = this.account;
-    const isStream = random.once(2);
+    const what = {
+      isStream: random.once(2),
+      maxTokens: random.between(1, random.pick(MAX_TOKENS)),
+    };
     this.#count += 1;
     if (kind === 'keyed') {
       const key = `${this.account.name.replace(' ', '-')}-${this.#count}`;
-      await this.#untilAnswered(key, isStream);
+      await this.#untilAnswered(key, what);
       return 0;
     }
     if (kind === 'leaver' && random.once(2)) {
       const leaveAfterBytes = random.between(0, 2_000);
-      await this.#send({ isStream, key: undefined, leaveAfterBytes });
+      await this.#send({ ...what, key: undefined, leaveAfterBytes });
       return 0;
     }
-    const reply = await this.#send({ isStream, key: undefined });
+    const reply = await this.#send({ ...what, key: undefined });
     // As SDKs do: many rejections in a row find little.
     if (reply === undefined) return RECONNECT_MS;
     return reply.status === 402 ? random.between(1, BROKE_MS) : reply.retryAfterMs;
   }
 
   /** Repeats a request under its key, sometimes twice at once, until it has a response. */
-  async #untilAnswered(key: string, isStream: boolean): Promise<void> {
+  async #untilAnswered(key: string, what: What): Promise<void> {
     const { random } = world();
-    for (let tries = 0; tries < MAX_TRIES && !this.#isOver(); tries += 1) {
+    for (let tries = 0; tries < MAX_TRIES && !this.#town.isOver; tries += 1) {
       const patienceMs = random.between(1, random.pick(KEYED_PATIENCE_MS));
-      const sent = this.#send({ isStream, key, patienceMs });
-      const other = random.once(6) ? this.#send({ isStream, key }) : undefined;
+      const sent = this.#send({ ...what, key, patienceMs });
+      const other = random.once(6) ? this.#send({ ...what, key }) : undefined;
       const replies = await Promise.all([sent, other]);
       if (replies.some((reply) => reply?.status === 200)) return;
       await world().sleep(random.between(100, 3_000));
     }
   }
 
-  async #send(how: {
-    readonly isStream: boolean;
-    readonly key: string | undefined;
-    readonly leaveAfterBytes?: number;
-    readonly patienceMs?: number;
-  }): Promise<Reply | undefined> {
-    const { isStream, key } = how;
+  async #send(
+    how: What & {
+      readonly key: string | undefined;
+      readonly leaveAfterBytes?: number;
+      readonly patienceMs?: number;
+    },
+  ): Promise<Reply | undefined> {
+    const { isStream, maxTokens, key } = how;
     const isTeam = this.account.kind === 'budgeted' && world().random.once(2);
     const metadata = key === undefined ? isTeam && { [BUDGET.tag]: BUDGET.value } : { key };
+    const url = this.#town.url();
+    this.#town.moments.happens(`request to ${url}`);
+    if (key !== undefined) this.#town.moments.happens(`keyed request to ${url}`);
     const reply = await send({
       patienceMs: PATIENCE_MS,
       ...how,
       method: 'POST',
-      url: `${this.#url()}/chat/completions`,
+      url: `${url}/chat/completions`,
       headers: {
         authorization: `Bearer ${this.account.secret}`,
         'content-type': 'application/json',
@@ -129,7 +156,7 @@ export class Caller {
       },
       body: JSON.stringify({
         model: MODEL,
-        max_completion_tokens: MAX_TOKENS,
+        max_completion_tokens: maxTokens,
         stream: isStream,
         ...(isStream ? { stream_options: { include_usage: true } } : {}),
         ...(metadata === false ? {} : { metadata }),

@@ -3,6 +3,7 @@ import { decimalUsd } from '../../src/core/money.ts';
 import type { StripeDouble, StripeEvent } from '../support/stripe-double.ts';
 import type { Caller, CallerAccount } from './callers.ts';
 import { send } from './http-client.ts';
+import type { Moments } from './moments.ts';
 import type { Plan } from './plan.ts';
 import { type Machine, world } from './world.ts';
 
@@ -11,7 +12,7 @@ const PATIENCE_MS = 60_000;
 const CREDIT_STEP_NANO = 100_000;
 
 /** The part of a run that people use. */
-interface Town {
+export interface Town {
   /** `true` once callers and people begin nothing new. */
   readonly isOver: boolean;
   readonly isCalm: boolean;
@@ -25,8 +26,7 @@ interface Town {
   readonly owner: string;
   /** URL of a server. */
   url(): string;
-  /** Called after each confirmation. */
-  confirm(): void;
+  readonly moments: Moments;
 }
 
 /** Credits callers by the API, and repeats each credit under its reference until it is confirmed. */
@@ -48,7 +48,7 @@ export async function operate(town: Town): Promise<void> {
       world().note(`operator saw ${reply?.status ?? 'no response'} for ${reference}`);
       if (reply?.status === 200) {
         town.credited.set(reference, { accountId, amountNano });
-        town.confirm();
+        town.moments.happens('confirmation');
         break;
       }
       await world().sleep(random.between(100, 5_000));

@@ -16,7 +16,7 @@ const WEIGHTS = {
   /** The process does not run, as on an overloaded host. */
   pause: 3,
   /** The wall clock of the server is set forward or back. */
-  clock: 1,
+  clock: 2,
   'slow disk': 2,
   /** Writes fail until there is space again. */
   'full disk': 2,
@@ -100,8 +100,8 @@ export interface Plan {
 }
 
 const BETWEEN_FAULTS_MS = [5_000, 10_000, 20_000, 40_000];
-/** A fault ends soon, outlasts the leases of a server, or outlasts most time limits. */
-const LASTS_MS = [5_000, 5_000, 5_000, 20_000, 120_000];
+/** A fault ends soon, outlasts the leases of a server, those of its keys, or most time limits. */
+const LASTS_MS = [5_000, 5_000, 20_000, 45_000, 120_000];
 /** Most of a run of one server should be requests. On PostgreSQL each takes several times as long. */
 const CALLERS = {
   one: { counts: [4, 8, 16], fromMs: 10, toMs: 1_000 },

@@ -5,6 +5,7 @@ import type { ChainNode } from './chain-node.ts';
 import type { SimulatedPostgres } from './database.ts';
 import type { FareboxMachine } from './farebox-machine.ts';
 import type { ModelServer } from './model-server.ts';
+import type { Moment, Moments } from './moments.ts';
 import type { Fault } from './plan.ts';
 import { world } from './world.ts';
 
@@ -12,6 +13,11 @@ const HOUR_MS = 3_600_000;
 /** An idempotency key is kept for a day by the clock of a single server. */
 const SKEW_HOURS = { one: [0.5, 8], several: [0.5, 8, 48] };
 const MAX_DOWN_MS = 10_000;
+const MAX_WAIT_MS = 10_000;
+/** A request begins, and a model server responds to it. */
+const REQUEST_MS = [50, 600];
+/** The server reads a cancellation from the chain. */
+const CANCELLED_MS = 10_000;
 /** Blocks of a reorganisation. */
 const MAX_DROPPED = 9;
 
@@ -46,8 +52,7 @@ export interface Struck {
   readonly chain: Chain;
   readonly nodes: readonly ChainNode[];
   readonly database: SimulatedPostgres | undefined;
-  /** Resolves when the operator receives a confirmation, or the card processor a new checkout. */
-  readonly confirmation: () => Promise<void>;
+  readonly moments: Moments;
 }
 
 /** Starts the server until it serves. */
@@ -75,12 +80,12 @@ function begin(target: object, name: string): () => void {
 
 /** Lets a fault begin and end. */
 export async function strike(
-  { weather, fareboxes, models, stripe, chain, nodes, database, confirmation }: Struck,
+  { weather, fareboxes, models, stripe, chain, nodes, database, moments }: Struck,
   { kind, forMs, strength }: Fault,
 ): Promise<void> {
   const one = <T>(from: readonly T[]): T => from[Math.floor(strength * from.length)]!;
   const farebox = one(fareboxes);
-  const { machine } = farebox;
+  const { random } = world();
   const model = one(models);
   const databases = database?.machines.map((each) => each.name) ?? [];
   // One lying node at a time: two of the three must agree.
@@ -96,10 +101,20 @@ export async function strike(
     const change = { failOnce: Math.ceil(1 + strength * 5) };
     await Promise.all(some.map((each) => during(each.faults, change)));
   };
+  // Three of four such faults wait for a moment, but not for long.
+  const moment = async (wanted: Moment, maxAfterMs: number): Promise<void> => {
+    if (random.once(4)) return;
+    await Promise.race([moments.next(wanted), world().sleep(MAX_WAIT_MS)]);
+    await world().sleep(random.between(0, maxAfterMs));
+  };
+  const request = async (): Promise<void> => {
+    const some = random.pick(['request', 'keyed request'] as const);
+    await moment(`${some} to ${farebox.url}`, random.pick(REQUEST_MS));
+  };
   switch (kind) {
     case 'crash':
       // A step that should be durable, and is not, is lost at this moment.
-      if (strength < 0.75) await Promise.race([confirmation(), world().sleep(MAX_DOWN_MS)]);
+      await moment('confirmation', 0);
       farebox.crash();
       await world().sleep(Math.min(forMs, MAX_DOWN_MS));
       return keepRunning(farebox);
@@ -107,16 +122,20 @@ export async function strike(
       await farebox.stop();
       return keepRunning(farebox);
     case 'pause':
-      if (machine !== undefined) {
-        machine.pausedUntilMs = Math.max(machine.pausedUntilMs, world().nowMs + forMs);
+      await request();
+      if (farebox.machine !== undefined) {
+        const untilMs = Math.max(farebox.machine.pausedUntilMs, world().nowMs + forMs);
+        farebox.machine.pausedUntilMs = untilMs;
       }
       return;
     case 'clock': {
-      const hours = world().random.pick(SKEW_HOURS[database === undefined ? 'one' : 'several']);
+      const { machine } = farebox;
+      const hours = random.pick(SKEW_HOURS[database === undefined ? 'one' : 'several']);
       if (machine !== undefined) machine.skewMs = Math.round((2 * strength - 1) * hours * HOUR_MS);
       return;
     }
     case 'reorganisation':
+      await moment('cancellation', CANCELLED_MS);
       return chain.reorganise(Math.ceil(1 + strength * MAX_DROPPED));
     case 'lagging node':
       return during(node, { frozen: [...chain.blocks] });
@@ -146,7 +165,12 @@ export async function strike(
     case 'network cut':
       return during(weather, { cutOnce: Math.ceil(5 + strength * 100) });
     case 'lost database': {
-      const parted = { from: machine?.name ?? '', to: databases, untilMs: world().nowMs + forMs };
+      await request();
+      const parted = {
+        from: farebox.machine?.name ?? '',
+        to: databases,
+        untilMs: world().nowMs + forMs,
+      };
       return during(weather, { parted });
     }
     case 'partition': {
@@ -168,7 +192,6 @@ export async function strike(
     case 'dead model':
       return during(model.machine, { pausedUntilMs: world().nowMs + forMs });
     case 'card processor': {
-      const { random } = world();
       const fates = ['lose-request', 'lose-reply', 'error'] as const;
       return during(stripe, { fate: () => (random.once(3) ? random.pick(fates) : 'pass') });
     }

@@ -14,6 +14,7 @@ import { FareboxMachine } from './farebox-machine.ts';
 import { ModelServer } from './model-server.ts';
 import { resetNetwork } from './network.ts';
 import { type Witness, booksAreRight, nothingRuns, runIsRight } from './oracles.ts';
+import { Moments } from './moments.ts';
 import { operate, payByCard } from './people.ts';
 import type { FaultKind, Plan } from './plan.ts';
 import { FAIR, type Struck, type Weather, keepRunning, strike } from './strikes.ts';
@@ -85,7 +86,7 @@ export class Town {
   readonly events: StripeEvent[] = [];
   stripe!: StripeDouble;
   stripeMachine!: Machine;
-  #confirmation = Promise.withResolvers<void>();
+  readonly moments = new Moments();
   isOver = false;
   isCalm = false;
   owner = '';
@@ -166,7 +167,7 @@ export class Town {
     stripe.onEvent = (event) => this.events.push(event);
     stripe.fate = (request) => {
       // The first effect outside of the server.
-      if (request === NEW_CHECKOUT) this.confirm();
+      if (request === NEW_CHECKOUT) this.moments.happens('confirmation');
       return 'pass';
     };
     this.#chain.start();
@@ -278,13 +279,7 @@ export class Town {
           if (kind === 'budgeted') await identity.createBudget({ ...cap, ...BUDGET }, tx);
         });
         const account: CallerAccount = { ...plan, accountId, secret };
-        this.callers.push(
-          new Caller(
-            account,
-            () => this.url(),
-            () => this.isOver,
-          ),
-        );
+        this.callers.push(new Caller(account, this));
       }
     });
   }
@@ -308,13 +303,7 @@ export class Town {
 
   #wallets(): Promise<void>[] {
     return Array.from({ length: this.plan.wallets }, (_, at) =>
-      world().on(world().machine(`wallet ${at + 1}`), () =>
-        payByWallet(
-          this.#chain,
-          () => this.url(),
-          () => this.isOver,
-        ),
-      ),
+      world().on(world().machine(`wallet ${at + 1}`), () => payByWallet(this.#chain, this)),
     );
   }
 
@@ -327,13 +316,8 @@ export class Town {
       chain: this.#chain,
       nodes: this.#nodes,
       database: this.#database,
-      confirmation: () => this.#confirmation.promise,
+      moments: this.moments,
     };
-  }
-
-  confirm(): void {
-    this.#confirmation.resolve();
-    this.#confirmation = Promise.withResolvers<void>();
   }
 
   /** Checks the books during the run. */

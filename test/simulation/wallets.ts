@@ -4,32 +4,35 @@ import { privateKeyToAccount } from 'viem/accounts';
 import { transferTypedData } from '../../src/payments/evm/chain.ts';
 import { type Chain, NETWORK, PAY_TO, USDC } from './chain.ts';
 import { send } from './http-client.ts';
+import type { Town } from './people.ts';
 import { DefectFound, world } from './world.ts';
 
 const UNITS_PER_USD = 1_000_000;
 const VALID_SECONDS = 300;
 const PATIENCE_MS = 60_000;
 const MAX_TRIES = 6;
-/** Some wallets cancel a payment so soon after they have signed it. */
-const MAX_CANCEL_MS = 8_000;
+/** Some wallets cancel a payment so soon after they have signed it: mostly before or after a block. */
+const MAX_CANCEL_MS = [2_500, 8_000];
 
-/** Pays until `isOver`, and repeats a payment that has no final response. */
+/** Pays until the run is over, and repeats a payment that has no final response. */
 export async function payByWallet(
   chain: Chain,
-  url: () => string,
-  isOver: () => boolean,
+  town: Pick<Town, 'url' | 'isOver' | 'moments'>,
 ): Promise<void> {
   const { random } = world();
   const account = privateKeyToAccount(toHex(random.bytes(32)));
   chain.mint(account.address, BigInt(1_000 * UNITS_PER_USD));
-  for (let count = 1; !isOver(); count += 1) {
-    await world().sleep(random.between(1_000, 20_000));
+  for (let count = 1; !town.isOver; count += 1) {
+    await world().sleep(random.between(1_000, 10_000));
     const nonce = toHex(random.bytes(32));
     const units = random.between(5 * UNITS_PER_USD, 12 * UNITS_PER_USD);
     const header = await headerOf(account, units, nonce);
-    if (random.once(6)) {
-      const cancel = (): void => chain.cancel(account.address, nonce);
-      world().schedule(random.between(1, MAX_CANCEL_MS), cancel);
+    if (random.once(3)) {
+      const cancel = (): void => {
+        chain.cancel(account.address, nonce);
+        town.moments.happens('cancellation');
+      };
+      world().schedule(random.between(1, random.pick(MAX_CANCEL_MS)), cancel);
     }
     for (let tries = 0; tries < MAX_TRIES; tries += 1) {
       const copies = random.once(6) ? 2 : 1;
@@ -37,7 +40,7 @@ export async function payByWallet(
         Array.from({ length: copies }, () =>
           send({
             method: 'POST',
-            url: `${url()}/x402/top-up`,
+            url: `${town.url()}/x402/top-up`,
             headers: { 'payment-signature': header },
             patienceMs: random.once(4) ? random.between(1, 3_000) : PATIENCE_MS,
           }),
