@@ -130,8 +130,9 @@ export class Visitor {
     ]);
   }
 
-  /** Waits until no placeholder is shown. */
+  /** Waits until the page has its heading and no placeholder is shown. */
   async settled(): Promise<void> {
+    await this.page.locator('h1').first().waitFor({ state: 'attached' });
     await this.page.locator('.loading').first().waitFor({ state: 'detached' });
   }
 
