@@ -1,24 +1,28 @@
 /**
  * Waiting at embedded engines: the time of a short job alone, and beside a long job of another
  * account at the same engine, which is repeated; and the p99 of chats with another engine beside
- * it. The speech model is a toy that is written by the tests, so its figures show the turns, not
- * the speed.
+ * it. Transcription uses Moonshine and a recording of the tests.
  *
  * Run: node bench/waiting.ts
  */
-import { writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
+import { SPEECH_RATE } from '../src/engines/media/media-task.ts';
+import { wavHeader } from '../src/engines/media/wav.ts';
 import { sharp } from '../test/support/sharp.ts';
-import { makeSound, portraitJpeg, toneWav, toySpeech } from '../test/media/clips.ts';
+import { makeSound, portraitJpeg } from '../test/media/clips.ts';
+import { moonshineModel, recordingPath } from '../test/media/real-speech.ts';
 import { startFarebox } from '../test/e2e/farebox-process.ts';
 import { median, startProcess, stopAll, temporaryFolder } from './harness.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '9');
-const LONG_SECONDS = Number(process.env['LONG_SECONDS'] ?? '7200');
+const LONG_SECONDS = Number(process.env['LONG_SECONDS'] ?? '1200');
 const CHATS = 1_000;
 /** Time for long jobs to reach their engine. */
 const BEGIN_MS = 3_000;
-const PART_SECONDS = 60;
+/** Sound is decoded before it is transcribed. */
+const DECODE_MS_PER_SECOND = 15;
+const RECORDING_SECONDS = 11;
 
 const folder = temporaryFolder();
 const upstream = await startProcess('./upstream.ts');
@@ -31,7 +35,7 @@ embedded: { download: false, threads: 1 }
 discovery: { enabled: false }
 log: { level: silent }
 engines: { bench: { url: ${upstream.url} } }
-media: { ${await toySpeech(folder)}, maxTranscriptionSeconds: ${LONG_SECONDS + 60}, maxDownloadMb: 500 }
+media: { speechModel: ${JSON.stringify(await moonshineModel(folder))}, maxTranscriptionSeconds: ${LONG_SECONDS + 60}, maxDownloadMb: 500 }
 limits: { starterCreditUsd: 100000, keyConcurrency: 1000 }
 models:
   - { id: chat, type: text, context: 8192, maxCompletionTokens: 64, price: { input: 1, output: 1 }, limits: { requestsPerMinute: 10000000 }, replicas: [{ engine: bench, model: m }] }
@@ -85,10 +89,19 @@ function form(file: Buffer, more: Readonly<Record<string, string>> = {}): FormDa
   return made;
 }
 
-/** An MP3 of 22 MB for two hours: below the default limit of an upload. */
+const recording = await readFile(await recordingPath());
+
+/** An MP3: two hours have 22 MB, which is below the default limit of an upload. */
 async function longSound(): Promise<Buffer> {
-  const part = await makeSound(folder, 'ab'.repeat(PART_SECONDS), 'mp3', '24k');
-  return Buffer.concat(Array.from({ length: LONG_SECONDS / PART_SECONDS }, () => part));
+  const part = await makeSound(folder, recording, 'mp3', '24k');
+  return Buffer.concat(Array.from({ length: LONG_SECONDS / RECORDING_SECONDS }, () => part));
+}
+
+/** The first second of the recording. */
+function shortSound(): Buffer {
+  const headerBytes = wavHeader(0).length;
+  const samples = recording.subarray(headerBytes, headerBytes + SPEECH_RATE * 2);
+  return Buffer.concat([wavHeader(samples.length), samples]);
 }
 
 const photo = await portraitJpeg();
@@ -110,6 +123,8 @@ interface Case {
   readonly path: string;
   readonly short: () => Body;
   readonly long: () => Body;
+  /** Time until the long job computes. */
+  readonly beginMs?: number;
 }
 
 const sound = await longSound();
@@ -117,8 +132,9 @@ const CASES: readonly Case[] = [
   {
     name: `transcription: 1 s beside ${LONG_SECONDS / 60} minutes`,
     path: '/audio/transcriptions',
-    short: () => form(toneWav('ab')),
+    short: () => form(shortSound()),
     long: () => form(sound),
+    beginMs: BEGIN_MS + LONG_SECONDS * DECODE_MS_PER_SECOND,
   },
   {
     name: 'cutout: 0.3 MP beside 12 MP',
@@ -161,7 +177,7 @@ try {
   console.log(
     'job'.padEnd(52) + 'alone p50   beside p50  worst       times   chat p99: alone, beside, times',
   );
-  for (const { name, path, short, long } of CASES) {
+  for (const { name, path, short, long, beginMs = BEGIN_MS } of CASES) {
     await times(2, () => send(honest, path, short()));
     const alone = await times(ROUNDS, () => send(honest, path, short()));
     const quiet = await chats();
@@ -176,7 +192,7 @@ try {
     const load = await startProcess('./waiting-load.ts', {
       args: [farebox.url + path, busy, `${folder}/long`, type ?? 'application/json'],
     });
-    await delay(BEGIN_MS);
+    await delay(beginMs);
     const beside = await times(ROUNDS, () => send(honest, path, short()));
     const loaded = await chats();
     process.kill(load.pid, 'SIGKILL');

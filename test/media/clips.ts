@@ -153,10 +153,10 @@ const SOUNDS = {
 
 export const SOUND_KINDS = ['mp3', 'opus', 'aac', 'flac', 'wav'] as const;
 
-/** The tones of `letters` in the format of speech engines. */
+/** A WAV, or the tones of letters, in the format of speech engines. */
 export async function makeSound(
   folder: string,
-  letters: string,
+  sound: Buffer | string,
   kind: keyof typeof SOUNDS,
   bitrate?: string,
 ): Promise<Buffer> {
@@ -167,7 +167,7 @@ export async function makeSound(
   Log.setLevel(AV_LOG_ERROR);
   const [codec, format, samples, rate] = SOUNDS[kind];
   const path = join(folder, `sound.${kind}`);
-  const input = await Demuxer.open(toneWav(letters));
+  const input = await Demuxer.open(typeof sound === 'string' ? toneWav(sound) : sound);
   const stream = input.audio();
   if (stream === undefined) throw new Error('A WAV has a sound');
   const decoder = await Decoder.create(stream);
