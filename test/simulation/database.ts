@@ -26,8 +26,8 @@ const MIGRATE = fileURLToPath(new URL('migrate-database.ts', import.meta.url));
 const TEMPLATE = 'migrated';
 /** Real time between two checks of a backend that runs. */
 const LOOK_EVERY_MS = 0.05;
-/** Nothing writes it: a wait always lasts its full time. */
-const never = new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT));
+/** Memory for `Atomics.wait`, which pauses this thread for a time. No thread changes the memory. */
+const unchanged = new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT));
 const SETTINGS = {
   // The driver looks for deadlocks itself.
   deadlock_timeout: '2000000000',
@@ -154,7 +154,7 @@ export class SimulatedPostgres {
       await replies();
       if (!session.isBusy) return;
       if (!backend.isAsleep) {
-        Atomics.wait(never, 0, 0, LOOK_EVERY_MS);
+        Atomics.wait(unchanged, 0, 0, LOOK_EVERY_MS);
         continue;
       }
       const { receivedBytes } = backend;
