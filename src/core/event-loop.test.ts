@@ -3,6 +3,20 @@ import { hash, randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { atOnce, decodeBase64, inTurns, joinInTurns, sha256InTurns } from './event-loop.ts';
 
+/** Counts the turns of the event loop during `work`. */
+async function countTurns<T>(work: () => Promise<T>): Promise<{ result: T; turns: number }> {
+  let turns = 0;
+  let isDone = false;
+  const count = (): void => {
+    turns += 1;
+    if (!isDone) setImmediate(count);
+  };
+  setImmediate(count);
+  const result = await work();
+  isDone = true;
+  return { result, turns };
+}
+
 test('long base64 is decoded correctly with line breaks, URL letters and without padding', async () => {
   for (const size of [0, 1, 1_572_863, 1_572_864, 1_572_865, 5_000_002]) {
     const bytes = randomBytes(size);
@@ -21,15 +35,7 @@ test('long base64 is decoded correctly with line breaks, URL letters and without
 
 test('decoding does not block the event loop', async () => {
   const text = Buffer.alloc(24_000_000, 7).toString('base64');
-  let turns = 0;
-  let isDone = false;
-  const count = (): void => {
-    turns += 1;
-    if (!isDone) setImmediate(count);
-  };
-  setImmediate(count);
-  await decodeBase64(text);
-  isDone = true;
+  const { turns } = await countTurns(() => decodeBase64(text));
   assert.ok(turns >= 15, `${turns} turns`);
 });
 
@@ -57,15 +63,7 @@ test('`sha256InTurns` returns the hash of all bytes', async () => {
 test('pieces are joined in turns', async () => {
   const pieces = [0, 1, 700_000, 64, 2_000_000, 1_048_576, 65_536].map((size) => randomBytes(size));
   const expected = Buffer.concat(pieces);
-  let turns = 0;
-  let isDone = false;
-  const count = (): void => {
-    turns += 1;
-    if (!isDone) setImmediate(count);
-  };
-  setImmediate(count);
-  const joined = await joinInTurns(pieces, expected.length);
-  isDone = true;
-  assert.ok(joined.equals(expected));
+  const { result, turns } = await countTurns(() => joinInTurns(pieces, expected.length));
+  assert.ok(result.equals(expected));
   assert.ok(turns >= 2, `${turns} turns`);
 });
