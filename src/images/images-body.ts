@@ -34,7 +34,7 @@ export class ImagesBody {
     return new ImagesBody(bytes, at);
   }
 
-  /** The complete body; call it once. */
+  /** The complete body. A repeated call, as after a repeated settle, overwrites the previous body. */
   end(last: string): Buffer {
     const sizeBytes = this.#sizeBytes + Buffer.byteLength(last);
     const written = this.#bytes.subarray(0, this.#sizeBytes);
