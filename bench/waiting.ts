@@ -4,6 +4,7 @@
  * it. Transcription uses Moonshine and a recording of the tests.
  *
  * Run: node bench/waiting.ts
+ * `PARTS=transcription,cutout,embeddings,chat` selects the engines.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -17,6 +18,7 @@ import { median, startProcess, stopAll, temporaryFolder } from './harness.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '9');
 const LONG_SECONDS = Number(process.env['LONG_SECONDS'] ?? '1200');
+const PARTS = (process.env['PARTS'] ?? 'transcription,cutout,embeddings,chat').split(',');
 const CHATS = 1_000;
 /** Time for long jobs to reach their engine. */
 const BEGIN_MS = 3_000;
@@ -119,6 +121,7 @@ const say = (tokens: number) => ({
 });
 
 interface Case {
+  readonly part: string;
   readonly name: string;
   readonly path: string;
   readonly short: () => Body;
@@ -130,6 +133,7 @@ interface Case {
 const sound = await longSound();
 const CASES: readonly Case[] = [
   {
+    part: 'transcription',
     name: `transcription: 1 s beside ${LONG_SECONDS / 60} minutes`,
     path: '/audio/transcriptions',
     short: () => form(shortSound()),
@@ -137,18 +141,21 @@ const CASES: readonly Case[] = [
     beginMs: BEGIN_MS + LONG_SECONDS * DECODE_MS_PER_SECOND,
   },
   {
+    part: 'cutout',
     name: 'cutout: 0.3 MP beside 12 MP',
     path: '/image/background-remove',
     short: () => image(photo),
     long: () => image(large),
   },
   {
+    part: 'embeddings',
     name: 'embeddings: 1 text beside 2,048',
     path: '/embeddings',
     short: () => ({ model: 'default', input: text }),
     long: () => ({ model: 'default', input: Array.from({ length: 2_048 }, () => text) }),
   },
   {
+    part: 'chat',
     name: 'chat of the embedded model: 16 tokens beside 512',
     path: '/chat/completions',
     short: () => say(16),
@@ -177,7 +184,8 @@ try {
   console.log(
     'job'.padEnd(52) + 'alone p50   beside p50  worst       times   chat p99: alone, beside, times',
   );
-  for (const { name, path, short, long, beginMs = BEGIN_MS } of CASES) {
+  const selected = CASES.filter(({ part }) => PARTS.includes(part));
+  for (const { name, path, short, long, beginMs = BEGIN_MS } of selected) {
     await times(2, () => send(honest, path, short()));
     const alone = await times(ROUNDS, () => send(honest, path, short()));
     const quiet = await chats();
