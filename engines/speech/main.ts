@@ -39,6 +39,7 @@ import { VoiceFiles } from './voice.ts';
 
 const MAX_UPLOAD_BYTES = 500_000_000;
 const RETRY_AFTER_SECONDS = 10;
+const TURNS = { running: 1, waiting: 16, retryAfterSeconds: RETRY_AFTER_SECONDS };
 
 const ReadyModel = z.object({ model: SpeechModel, vadPath: z.string().optional() });
 const ReadyModels = ReadyModel.partial().extend({ voice: VoiceFiles.optional() });
@@ -72,11 +73,11 @@ serveEngine(async (given, report, dataFolder) => {
   const programs = { ffmpeg, ffprobe, searchPath, dataFolder };
   const media = await Media.open({ ...programs, log: childLog(), clock: systemClock() });
   await media.tryOut(root);
-  // Recordings take turns in steps of less than 2 seconds of work.
-  const queue = engineQueue({ running: 1, waiting: 16, retryAfterSeconds: RETRY_AFTER_SECONDS });
+  // Long recordings take turns in steps; short recordings and the pieces of speech run beside them.
+  const [short, long] = [engineQueue(TURNS), engineQueue(TURNS)];
   let recognizer: Recognizer | undefined;
   const requestVoice = (): void => report({ type: 'used', model: VOICE });
-  const speaker = new Speaker({ media, threads, runtime, queue, requestVoice });
+  const speaker = new Speaker({ media, threads, runtime, queue: short, requestVoice });
 
   /** Switches to models; running requests keep the previous ones. */
   async function load({ model, vadPath, voice }: z.infer<typeof ReadyModels>): Promise<void> {
@@ -113,8 +114,8 @@ serveEngine(async (given, report, dataFolder) => {
     try {
       const isStream = stream === 'true';
       const onSegment = isStream ? segmentEvents(response) : undefined;
-      const turn = queue.turnsOf(caller, signal);
-      const segments = await used.recognizeFile(file, options, turn, onSegment);
+      const turns = { short: short.turnsOf(caller, signal), long: long.turnsOf(caller, signal) };
+      const segments = await used.recognizeFile(file, options, turns, onSegment);
       if (isStream) endEvents(response, segments);
       else sendTranscript(response, { format, task, durationMs, needsWords }, segments);
     } finally {

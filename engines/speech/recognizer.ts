@@ -105,6 +105,13 @@ export interface Segment {
   readonly words: readonly Word[];
 }
 
+/** Turns of one caller, at most one of each kind at a time. */
+export interface Turns {
+  /** For recordings of at most one step. */
+  readonly short: Turn;
+  readonly long: Turn;
+}
+
 interface RecognizerSettings {
   readonly model: SpeechModel;
   readonly threads: number;
@@ -148,6 +155,12 @@ function recognizerConfig(
   }
 }
 
+interface Decode {
+  readonly ended: Promise<unknown>;
+  /** Whether no other decode ran at the same time. */
+  isAlone: boolean;
+}
+
 const DEFAULT_OPTIONS: RecognitionOptions = { language: '', task: 'transcribe' };
 
 export class Recognizer {
@@ -155,18 +168,27 @@ export class Recognizer {
   readonly #native: NativeRecognizer;
   readonly #settings: RecognizerSettings;
   readonly #step = new StepLength();
-  #options: RecognitionOptions = DEFAULT_OPTIONS;
+  readonly #decodes = new Set<Decode>();
+  /** The configuration of the model. */
+  #configJson: string;
 
-  private constructor(sherpa: Sherpa, native: NativeRecognizer, settings: RecognizerSettings) {
+  private constructor(
+    sherpa: Sherpa,
+    native: NativeRecognizer,
+    settings: RecognizerSettings,
+    config: object,
+  ) {
     this.#sherpa = sherpa;
     this.#native = native;
     this.#settings = settings;
+    this.#configJson = JSON.stringify(config);
   }
 
   /** Loads the model; rejects if its files are invalid. */
   static async load(sherpa: Sherpa, settings: RecognizerSettings): Promise<Recognizer> {
     const config = recognizerConfig(settings.model, settings.threads, DEFAULT_OPTIONS);
-    return new Recognizer(sherpa, await sherpa.OfflineRecognizer.createAsync(config), settings);
+    const native = await sherpa.OfflineRecognizer.createAsync(config);
+    return new Recognizer(sherpa, native, settings, config);
   }
 
   /**
@@ -191,16 +213,18 @@ export class Recognizer {
 
   /**
    * Transcribes a file of raw samples and calls `onSegment` with each segment. Each step has less
-   * than 2 seconds of work and runs in a `turn`, so that short files finish between the steps of a
-   * long one. Turns must not overlap. Rejects with the abort reason at the next turn.
+   * than 2 seconds of work and runs in a turn, so that long files share the time. A file of at most
+   * one step does not wait for the step of a long one. Rejects with the abort reason at the next
+   * turn.
    */
   async recognizeFile(
     file: FileHandle,
     options: RecognitionOptions,
-    turn: Turn,
+    turns: Turns,
     onSegment?: (segment: Segment) => void,
   ): Promise<Segment[]> {
     const samples = Math.floor((await file.stat()).size / 2);
+    const turn = samples / SPEECH_RATE <= this.#step.seconds ? turns.short : turns.long;
     const { vadPath } = this.#settings;
     const ranges =
       vadPath === undefined
@@ -230,22 +254,39 @@ export class Recognizer {
     range: SpeechRange,
     options: RecognitionOptions,
   ): Promise<Pick<Segment, 'text' | 'language' | 'words'>> {
-    const { language, task } = options;
-    const { model, threads, cpuMs } = this.#settings;
-    if (language !== this.#options.language || task !== this.#options.task) {
-      this.#native.setConfig(recognizerConfig(model, threads, options));
-      this.#options = options;
-    }
     const samples = await readSamples(file, range);
-    const fromMs = cpuMs();
-    const stream = this.#native.createStream();
-    stream.acceptWaveform({ samples, sampleRate: SPEECH_RATE });
-    const result = DecodeResult.parse(await this.#native.decodeAsync(stream));
-    this.#step.record(samples.length / SPEECH_RATE, (cpuMs() - fromMs) / threads);
+    const result = DecodeResult.parse(await this.#decode(samples, options));
     // SenseVoice returns the language as `<|en|>`.
     const found = result.lang.replaceAll(/[<|>]/g, '');
     const words = wordsOf(result, secondsOf(range));
-    return { text: result.text.trim(), language: found || language, words };
+    return { text: result.text.trim(), language: found || options.language, words };
+  }
+
+  async #decode(samples: Float32Array, options: RecognitionOptions): Promise<unknown> {
+    const { model, threads, cpuMs } = this.#settings;
+    const stream = this.#native.createStream();
+    stream.acceptWaveform({ samples, sampleRate: SPEECH_RATE });
+    const config = recognizerConfig(model, threads, options);
+    const configJson = JSON.stringify(config);
+    // All decodes share one configuration, which must not change while one of them reads it.
+    while (configJson !== this.#configJson && this.#decodes.size > 0) {
+      await Promise.allSettled([...this.#decodes].map(({ ended }) => ended));
+    }
+    if (configJson !== this.#configJson) this.#native.setConfig(config);
+    this.#configJson = configJson;
+    for (const other of this.#decodes) other.isAlone = false;
+    const isAlone = this.#decodes.size === 0;
+    const fromMs = cpuMs();
+    const decode: Decode = { ended: this.#native.decodeAsync(stream), isAlone };
+    this.#decodes.add(decode);
+    try {
+      return await decode.ended;
+    } finally {
+      this.#decodes.delete(decode);
+      // The CPU time is that of the process, with everything that ran at the same time.
+      const ms = (cpuMs() - fromMs) / threads;
+      if (decode.isAlone) this.#step.record(samples.length / SPEECH_RATE, ms);
+    }
   }
 
   async *#sileroRanges(

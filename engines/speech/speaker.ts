@@ -54,7 +54,7 @@ export const RuntimePackages = z.object({
 export interface SpeakerParts {
   readonly media: Media;
   readonly threads: number;
-  /** Shared with the ranges of recordings. */
+  /** Shared with short recordings. */
   readonly queue: JobQueue;
   /** Called if there is no voice yet. */
   readonly requestVoice: () => void;

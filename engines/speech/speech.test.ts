@@ -8,18 +8,17 @@ import { sharp } from '../../test/support/sharp.ts';
 import { until } from '../../test/support/until.ts';
 import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
-import { JobQueue } from '../../src/core/job-queue.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { EngineProcess } from '../../src/engines/embedded/supervisor.ts';
 import type { FetchModel } from '../../src/engines/embedded/model-files.ts';
 import { Media } from '../../src/engines/media/media.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
-import { Recognizer, type Segment, type Sherpa, type Word } from './recognizer.ts';
+import type { Word } from './recognizer.ts';
 import { speechRanges } from './speech-ranges.ts';
 import { type SpeechOptions, speechEngine } from '../../src/engines/embedded/programs.ts';
 import {
   TOY_SPEECH_TOKENS,
-  TOY_SPEECH_TONES,
+  toneSamples,
   toySpeechModel,
   portraitSvg,
 } from '../../test/support/engine-fixtures.ts';
@@ -52,23 +51,6 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** Raw samples: tones of half a second (`a`, `b`) and a second of silence (space). */
-function speech(letters: string, noise = 0): Buffer {
-  const parts = letters.split('').map((letter) => {
-    const hertz = letter === 'a' || letter === 'b' ? TOY_SPEECH_TONES[letter] : 0;
-    const samples = Buffer.alloc(hertz === 0 ? 32_000 : 16_000);
-    for (let i = 0; i < samples.length / 2; i += 1) {
-      const hiss = noise * (((i * 7_919) % 1_000) - 500);
-      samples.writeInt16LE(
-        Math.round(12_000 * Math.sin((i * hertz * 2 * Math.PI) / 16_000) + hiss),
-        i * 2,
-      );
-    }
-    return samples;
-  });
-  return Buffer.concat(parts);
-}
-
 function wav(pcm: Buffer): Buffer {
   return Buffer.concat([wavHeader(pcm.length), pcm]);
 }
@@ -94,205 +76,15 @@ async function transcribe(
   };
 }
 
-test('the task is set only when it changes', async () => {
-  const configs: unknown[] = [];
-  const decoded = { text: ' Good morning. ', lang: 'de' };
-  const native = {
-    createStream: () => ({ acceptWaveform: () => undefined }),
-    decodeAsync: () => Promise.resolve(decoded),
-    setConfig: (config: unknown) => configs.push(config),
-  };
-  // Detection by loudness uses no other part of the package.
-  const sherpa = {
-    OfflineRecognizer: { createAsync: () => Promise.resolve(native) },
-  } as unknown as Sherpa;
-  const model = { kind: 'whisper', encoder: 'e', decoder: 'd', tokens: 't' } as const;
-  const recognizer = await Recognizer.load(sherpa, {
-    model,
-    threads: 1,
-    vadPath: undefined,
-    cpuMs: () => 0,
-  });
-  const path = at('two-words.pcm');
-  writeFileSync(path, speech('a b'));
-  const file = await open(path);
-  try {
-    for (const task of ['transcribe', 'translate', 'translate', 'transcribe'] as const) {
-      const options = { language: '', task };
-      const [segment] = await recognizer.recognizeFile(file, options, (work) => work());
-      assert.equal(segment?.text, 'Good morning.');
-    }
-  } finally {
-    await file.close();
-  }
-  const tasks = configs.map(
-    (config) => (config as { modelConfig: { whisper: { task: string } } }).modelConfig.whisper.task,
-  );
-  assert.deepEqual(tasks, ['translate', 'transcribe']);
-});
-
-describe('turns of recordings', () => {
-  const options = { language: '', task: 'transcribe' } as const;
-  const model = { kind: 'whisper', encoder: 'e', decoder: 'd', tokens: 't' } as const;
-  const { signal } = new AbortController();
-
-  test('a short recording is recognised between the pieces of a long one', async () => {
-    const gate = Promise.withResolvers<void>();
-    const native = {
-      createStream: () => ({ acceptWaveform: () => undefined }),
-      decodeAsync: async () => {
-        await gate.promise;
-        return { text: 'words' };
-      },
-      setConfig: () => undefined,
-    };
-    const sherpa = {
-      OfflineRecognizer: { createAsync: () => Promise.resolve(native) },
-    } as unknown as Sherpa;
-    const recognizer = await Recognizer.load(sherpa, {
-      model,
-      threads: 1,
-      vadPath: undefined,
-      cpuMs: () => 0,
-    });
-    writeFileSync(at('long.pcm'), speech('a  '.repeat(20)));
-    writeFileSync(at('short.pcm'), speech('b'));
-    const queue = new JobQueue({ running: 1, waiting: 1, retryAfterSeconds: 1 });
-    const order: string[] = [];
-    const recognize = async (caller: string): Promise<Segment[]> => {
-      const file = await open(at(`${caller}.pcm`));
-      const turn = queue.turnsOf(caller, signal);
-      try {
-        return await recognizer.recognizeFile(file, options, turn, () => order.push(caller));
-      } finally {
-        await file.close();
-      }
-    };
-    const long = recognize('long');
-    await until(() => !queue.hasRoom('', 2), 'the first piece of the long recording');
-    const short = recognize('short');
-    await until(() => !queue.hasRoom(), 'the short recording in the queue');
-    gate.resolve();
-    await Promise.all([long, short]);
-    assert.equal(order.length, 21);
-    assert.equal(order.indexOf('short'), 1, order.join());
-  });
-
-  for (const { speed, ms } of [
-    { speed: 'a fast core', ms: 20 },
-    { speed: 'a slow core', ms: 150 },
-    { speed: 'half the speed of a slow core', ms: 300 },
-  ]) {
-    test(`a turn has less than 2 seconds of work on ${speed}`, async () => {
-      let spentMs = 0;
-      const native = {
-        createStream: () => ({
-          acceptWaveform: ({ samples }: { samples: Float32Array }) => {
-            spentMs += (samples.length / 16_000) * ms;
-          },
-        }),
-        decodeAsync: () => Promise.resolve({ text: 'words' }),
-        setConfig: () => undefined,
-      };
-      const sherpa = {
-        OfflineRecognizer: { createAsync: () => Promise.resolve(native) },
-      } as unknown as Sherpa;
-      const settings = { model, threads: 1, vadPath: undefined, cpuMs: () => spentMs };
-      const recognizer = await Recognizer.load(sherpa, settings);
-      // Speech without a pause: ranges have the maximum length.
-      writeFileSync(at('unbroken.pcm'), speech('ab'.repeat(100)));
-      const file = await open(at('unbroken.pcm'));
-      const turnsMs: number[] = [];
-      try {
-        const segments = await recognizer.recognizeFile(file, options, async (work) => {
-          const fromMs = spentMs;
-          const result = await work();
-          turnsMs.push(spentMs - fromMs);
-          return result;
-        });
-        for (const [index, { start }] of segments.entries()) {
-          assert.equal(start, index === 0 ? 0 : segments[index - 1]!.end);
-        }
-        assert.equal(segments.at(-1)?.end, 100);
-      } finally {
-        await file.close();
-      }
-      assert.ok(Math.max(...turnsMs) < 2_000, turnsMs.join());
-      // A fast core has few turns, because a model needs the context of many words.
-      assert.ok(turnsMs.length <= 100_000 / Math.min(28_000, 500_000 / ms) + 4, turnsMs.join());
-    });
-  }
-
-  test('a turn has at most 30 seconds of audio', async () => {
-    let audio = 0;
-    const found: { start: number; samples: Float32Array }[] = [];
-    class Vad {
-      #at = 0;
-      acceptWaveform(samples: Float32Array): void {
-        audio += samples.length;
-        this.#at += samples.length;
-        // Speech without a pause, cut at the maximum length of the model.
-        if (this.#at % (28 * 16_000) < samples.length) this.flush();
-      }
-      isEmpty(): boolean {
-        return found.length === 0;
-      }
-      front() {
-        return found[0]!;
-      }
-      pop(): void {
-        found.shift();
-      }
-      flush(): void {
-        const start = Math.max(0, this.#at - 28 * 16_000);
-        found.push({ start, samples: new Float32Array(this.#at - start) });
-      }
-    }
-    const native = {
-      createStream: () => ({
-        acceptWaveform: ({ samples }: { samples: Float32Array }) => (audio += samples.length),
-      }),
-      decodeAsync: () => Promise.resolve({ text: 'words' }),
-      setConfig: () => undefined,
-    };
-    const sherpa = {
-      OfflineRecognizer: { createAsync: () => Promise.resolve(native) },
-      Vad,
-    } as unknown as Sherpa;
-    const recognizer = await Recognizer.load(sherpa, {
-      model,
-      threads: 1,
-      vadPath: 'vad',
-      cpuMs: () => 0,
-    });
-    writeFileSync(at('minutes.pcm'), Buffer.alloc(130 * 32_000));
-    const file = await open(at('minutes.pcm'));
-    const turns: number[] = [];
-    try {
-      const segments = await recognizer.recognizeFile(file, options, async (work) => {
-        audio = 0;
-        const result = await work();
-        turns.push(audio / 16_000);
-        return result;
-      });
-      assert.ok(segments.length >= 4);
-    } finally {
-      await file.close();
-    }
-    assert.ok(turns.length >= 9, turns.join());
-    assert.ok(Math.max(...turns) <= 30, turns.join());
-  });
-});
-
 describe('the transcription engine with the toy model', () => {
   test('a translation is rejected, because the model does not support it', async () => {
-    const { status, text } = await transcribe(wav(speech('a')), {}, engine, 'translations');
+    const { status, text } = await transcribe(wav(toneSamples('a')), {}, engine, 'translations');
     assert.equal(status, 400);
     assert.match(text, /transcribes speech and does not translate it/);
   });
 
   test('tones are recognised as words, in each response format', async () => {
-    const file = wav(speech(' ab  a  b '));
+    const file = wav(toneSamples(' ab  a  b '));
     const json = await transcribe(file);
     assert.deepEqual(
       [json.status, JSON.parse(json.text)],
@@ -313,7 +105,7 @@ describe('the transcription engine with the toy model', () => {
 
   test('the sound of a video is recognised', async () => {
     const media = await Media.open({ searchPath: '', log: silentLog, clock: systemClock() });
-    writeFileSync(at('speech.wav'), wav(speech('a b a')));
+    writeFileSync(at('speech.wav'), wav(toneSamples('a b a')));
     writeFileSync(at('face.png'), await sharp(Buffer.from(portraitSvg())).png().toBuffer());
     const size = { width: 64, height: 64, seconds: 3.5, framesPerSecond: 4, move: 'in' } as const;
     await media.stillToVideo(
@@ -337,13 +129,16 @@ describe('the transcription engine with the toy model', () => {
     });
     assert.equal((await transcribe(Buffer.from('certainly no sound'))).status, 400);
     assert.equal((await transcribe(wav(Buffer.alloc(0)))).status, 400);
-    assert.equal((await transcribe(wav(speech('a')), { response_format: 'srt' })).status, 400);
-    assert.equal((await transcribe(wav(speech('a')), { language: 'English, please' })).status, 400);
+    assert.equal((await transcribe(wav(toneSamples('a')), { response_format: 'srt' })).status, 400);
+    assert.equal(
+      (await transcribe(wav(toneSamples('a')), { language: 'English, please' })).status,
+      400,
+    );
   });
 
   test('words have times if they are requested', async () => {
     const form = { response_format: 'verbose_json', 'timestamp_granularities[]': 'word' };
-    const { status, text } = await transcribe(wav(speech(' ab a b')), form);
+    const { status, text } = await transcribe(wav(toneSamples(' ab a b')), form);
     assert.equal(status, 200);
     const { words } = JSON.parse(text) as { words: Word[] };
     assert.deepEqual(
@@ -355,17 +150,6 @@ describe('the transcription engine with the toy model', () => {
       const { start: found, end } = words[index]!;
       assert.ok(Math.abs(found - start) < 0.35 && end > found, text);
     }
-  });
-
-  test('a Whisper model rejects a request for times of words', async () => {
-    const sherpa = {
-      OfflineRecognizer: { createAsync: () => Promise.resolve({}) },
-    } as unknown as Sherpa;
-    const model = { kind: 'whisper', encoder: 'e', decoder: 'd', tokens: 't' } as const;
-    const settings = { model, threads: 1, vadPath: undefined, cpuMs: () => 0 };
-    const recognizer = await Recognizer.load(sherpa, settings);
-    const options = { language: '', task: 'transcribe', needsWords: true } as const;
-    assert.throws(() => recognizer.requireSupported(options), /The model has no times of words/);
   });
 });
 
@@ -382,7 +166,7 @@ describe('a fetched model', () => {
       },
     });
     try {
-      const early = await transcribe(wav(speech('a')), {}, fetched);
+      const early = await transcribe(wav(toneSamples('a')), {}, fetched);
       assert.equal(early.status, 503);
       assert.match(early.text, /being fetched/);
       assert.ok(Number(early.retryAfter) >= 1);
@@ -410,7 +194,7 @@ describe('speechRanges()', () => {
   }
 
   test('ranges louder than the noise are found, with a margin', async () => {
-    const [first, second, ...more] = await rangesOf(speech(' aa  b ', 0.5));
+    const [first, second, ...more] = await rangesOf(toneSamples(' aa  b ', 0.5));
     assert.deepEqual(more, []);
     assert.deepEqual(
       [first, second],
@@ -423,11 +207,14 @@ describe('speechRanges()', () => {
 
   test('a pause of a second does not end a range', async () => {
     const gap = Buffer.alloc(1.1 * 32_000);
-    assert.equal((await rangesOf(Buffer.concat([speech('a'), gap, speech('a')]))).length, 1);
+    assert.equal(
+      (await rangesOf(Buffer.concat([toneSamples('a'), gap, toneSamples('a')]))).length,
+      1,
+    );
   });
 
   test('speech without a pause is cut to the maximum length without a gap', async () => {
-    const ranges = await rangesOf(speech('a'.repeat(20)), 3);
+    const ranges = await rangesOf(toneSamples('a'.repeat(20)), 3);
     assert.ok(ranges.every(([start, end]) => end - start <= 3));
     assert.equal(ranges[0]![0], 0);
     assert.equal(ranges.at(-1)![1], 10);

@@ -12,14 +12,13 @@ import { systemClock } from '../../src/core/clock.ts';
 import { silentLog } from '../../src/core/log.ts';
 import {
   TOY_SPEECH_TOKENS,
-  TOY_SPEECH_TONES,
   TOY_VOICE_CONFIG,
+  toneSamples,
   toySpeechModel,
   toyVoiceModel,
   portraitSvg,
 } from '../support/engine-fixtures.ts';
 
-const RATE = 16_000;
 const call = { signal: new AbortController().signal };
 
 export async function openMedia(): Promise<Media> {
@@ -32,16 +31,7 @@ export function portraitJpeg(): Promise<Buffer> {
 
 /** Tones of half a second (`a`, `b`) and pauses of a second (space). */
 export function toneWav(letters: string): Buffer {
-  const parts = letters.split('').map((letter) => {
-    const hertz = letter === 'a' || letter === 'b' ? TOY_SPEECH_TONES[letter] : 0;
-    if (hertz === 0) return Buffer.alloc(2 * RATE);
-    const samples = Buffer.alloc(RATE);
-    for (let i = 0; i < samples.length / 2; i += 1) {
-      samples.writeInt16LE(Math.round(12_000 * Math.sin((i * hertz * 2 * Math.PI) / RATE)), i * 2);
-    }
-    return samples;
-  });
-  const pcm = Buffer.concat(parts);
+  const pcm = toneSamples(letters);
   return Buffer.concat([wavHeader(pcm.length), pcm]);
 }
 

@@ -5,7 +5,23 @@ import { fileURLToPath } from 'node:url';
 /** The token table of the toy speech model. */
 export const TOY_SPEECH_TOKENS = '<blk> 0\n▁a 1\n▁b 2\n';
 /** Frequencies that the toy speech model recognizes, in Hz; silence is no token. */
-export const TOY_SPEECH_TONES = { a: 440, b: 2000 } as const;
+const TOY_SPEECH_TONES: Readonly<Record<string, number>> = { a: 440, b: 2000 };
+const SPEECH_RATE = 16_000;
+
+/** Raw samples: tones of half a second (`a`, `b`) and a second of silence (space). */
+export function toneSamples(letters: string, noise = 0): Buffer {
+  const parts = letters.split('').map((letter) => {
+    const hertz = TOY_SPEECH_TONES[letter] ?? 0;
+    const samples = Buffer.alloc(hertz === 0 ? 2 * SPEECH_RATE : SPEECH_RATE);
+    for (let i = 0; i < samples.length / 2; i += 1) {
+      const hiss = noise * (((i * 7_919) % 1_000) - 500);
+      const tone = 12_000 * Math.sin((i * hertz * 2 * Math.PI) / SPEECH_RATE);
+      samples.writeInt16LE(Math.round(tone + hiss), i * 2);
+    }
+    return samples;
+  });
+  return Buffer.concat(parts);
+}
 
 export function engineFixture(name: string): string {
   return fileURLToPath(new URL(`../fixtures/engines/${name}`, import.meta.url));
