@@ -23,7 +23,7 @@ import {
   transferIfValid,
 } from './chain.ts';
 import { responseOf, serveHttp } from './http-wire.ts';
-import { type Machine, world } from './world.ts';
+import { Machine, world } from './world.ts';
 
 const CHAIN_ID = 8_453;
 const BASE_FEE = 10_000_000n;
@@ -68,11 +68,11 @@ export class ChainNode {
     this.#chain = chain;
     this.#port = port;
     this.url = `http://127.0.0.1:${port}/`;
-    this.machine = world().machine(`node ${port}`);
+    this.machine = new Machine(`node ${port}`);
   }
 
   start(): void {
-    world().on(this.machine, () => {
+    this.machine.run(() => {
       serveHttp(this.#port, ({ body }, socket) => {
         void this.#respond(body.toString('utf8')).then((reply) =>
           socket.write(responseOf(200, 'application/json', reply)),

@@ -13,7 +13,7 @@ import {
 } from 'viem';
 import { transferTypedData } from '../../src/payments/evm/chain.ts';
 import { recoverAddress } from '../../src/payments/sign-in/signatures.ts';
-import { type Machine, world } from './world.ts';
+import { Machine, world } from './world.ts';
 
 export const NETWORK = 'eip155:8453';
 export const USDC = '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913';
@@ -81,7 +81,7 @@ export class Chain {
   blocks: Block[] = [];
 
   constructor() {
-    this.machine = world().machine('chain');
+    this.machine = new Machine('chain');
     const state = { balances: new Map(), used: new Set<string>(), nonces: new Map() };
     this.#add([], state);
   }

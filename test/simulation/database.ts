@@ -16,7 +16,7 @@ import { type TestPostgres, startPostgres } from '../databases/postgres.ts';
 import { Backend } from './postgres-backend.ts';
 import { type Message, startupOf } from './postgres-messages.ts';
 import { Session } from './postgres-session.ts';
-import { type Machine, world } from './world.ts';
+import { Machine, world } from './world.ts';
 
 /** Captured before the edges replace it. */
 const realImmediate = setImmediate;
@@ -101,8 +101,8 @@ export class SimulatedPostgres {
   }
 
   #boot(place: number): Machine {
-    const machine = world().machine(`database ${place + 1}`);
-    world().on(machine, () => {
+    const machine = new Machine(`database ${place + 1}`);
+    machine.run(() => {
       const server = net.createServer((client) => {
         const session = new Session(client, machine, place, this);
         this.sessions.add(session);

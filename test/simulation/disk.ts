@@ -28,44 +28,27 @@ const LOG = `${FILE}-wal`;
 /** Folder of the settles that PostgreSQL could not take; lines are appended to its files. */
 const JOURNALS = 'journal';
 /** The log begins with a header, in which salts change when it is written from its start again. */
-const HEADER_BYTES = 32;
 const SALT_AT = 16;
+const SALT_BYTES = 8;
 
 interface Flushed {
   /** Length of the log that is lasting. */
   bytes: number;
-  salt: string;
+  salt: bigint;
 }
 
-export interface DiskFaults {
-  /** How long a flush takes. */
-  readonly flushMs: () => number;
-  readonly fails: () => boolean;
-  /** Whether nothing can be written. */
-  readonly isFull: () => boolean;
-}
-
-const state = {
-  flushed: new Map<number, Flushed>(),
-  databases: new Set<DatabaseSync>(),
-  faults: { flushMs: () => 1, fails: () => false, isFull: () => false } as DiskFaults,
-};
-
-export function resetDisk(faults: DiskFaults): void {
-  closeDatabases();
-  state.flushed.clear();
-  state.faults = faults;
-}
+const flushes = new Map<number, Flushed>();
+const databases = new Set<DatabaseSync>();
 
 /** Replaces `fdatasync`: what is in the file now lasts when it has ended. */
 export function flushLater(file: number, done: (error: Error | null) => void): void {
   const { ino, size } = fstatSync(file);
-  const doesFail = state.faults.fails();
+  const { failsFlush: doesFail, flushMs } = world().weather;
   const salt = saltAt(file);
-  world().schedule(state.faults.flushMs(), () => {
+  world().schedule(world().random.between(1, flushMs), () => {
     if (doesFail)
       return done(Object.assign(new Error('EIO: i/o error, fdatasync'), { code: 'EIO' }));
-    state.flushed.set(ino, { bytes: size, salt });
+    flushes.set(ino, { bytes: size, salt });
     done(null);
   });
 }
@@ -76,7 +59,7 @@ export async function openNow(path: string, flags = 'r'): Promise<object> {
   return {
     fd: file,
     appendFile: async (text: string) => {
-      if (!state.faults.isFull()) return appendFileSync(file, text);
+      if (!world().weather.isFull) return appendFileSync(file, text);
       appendFileSync(file, text.slice(0, world().random.between(0, text.length - 1)));
       throw Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' });
     },
@@ -99,13 +82,13 @@ const realPrepare = Reflect.get(DatabaseSync.prototype, 'prepare');
  * SQLite then rolls the whole transaction back.
  */
 export function prepareOn(database: DatabaseSync, sql: string): StatementSync {
-  state.databases.add(database);
+  databases.add(database);
   const statement = realPrepare.call(database, sql);
   if (sql !== 'COMMIT') return statement;
   const get = statement.get.bind(statement);
   return Object.assign(statement, {
     get: () => {
-      if (!state.faults.isFull()) return get();
+      if (!world().weather.isFull) return get();
       database.exec('ROLLBACK');
       world().note('the disk is full');
       const code = { code: 'ERR_SQLITE_ERROR', errcode: SQLITE_FULL };
@@ -118,22 +101,24 @@ export function prepareOn(database: DatabaseSync, sql: string): StatementSync {
 function markFlushed(log: string): void {
   const file = openSync(log, 'r');
   const { ino, size } = fstatSync(file);
-  state.flushed.set(ino, { bytes: size, salt: saltAt(file) });
+  flushes.set(ino, { bytes: size, salt: saltAt(file) });
   closeSync(file);
 }
 
+const salts = Buffer.alloc(SALT_BYTES);
+
 /** The salts of a log, which is empty after a cut. */
-function saltAt(file: number): string {
-  const header = Buffer.alloc(HEADER_BYTES);
-  readSync(file, header, 0, HEADER_BYTES, 0);
-  return header.toString('hex', SALT_AT);
+function saltAt(file: number): bigint {
+  salts.fill(0);
+  readSync(file, salts, 0, SALT_BYTES, SALT_AT);
+  return salts.readBigInt64LE();
 }
 
 /** Closes databases of dead servers, whose files would stay open otherwise. */
-function closeDatabases(folder = ''): void {
-  for (const database of state.databases) {
+export function closeDatabases(folder = ''): void {
+  for (const database of databases) {
     if (database.isOpen && !database.location()?.startsWith(folder)) continue;
-    state.databases.delete(database);
+    databases.delete(database);
     if (database.isOpen) database.close();
   }
 }
@@ -160,7 +145,7 @@ function keepLog(log: string, copy: string): void {
   copyFileSync(log, copy);
   const file = openSync(log, 'r');
   const { ino, size } = fstatSync(file);
-  const flushed = state.flushed.get(ino);
+  const flushed = flushes.get(ino);
   const isSame = flushed !== undefined && flushed.salt === saltAt(file);
   closeSync(file);
   const lasting = isSame ? Math.min(flushed.bytes, size) : 0;
@@ -192,7 +177,7 @@ export class SimulatedCheckpoint extends EventEmitter {
         this.emit('exit', 0);
         return;
       }
-      if (state.faults.isFull()) return void this.emit('message', false);
+      if (world().weather.isFull) return void this.emit('message', false);
       const mode = step === 'copy' ? 'PASSIVE' : 'TRUNCATE';
       const row = this.#database.prepare(`PRAGMA wal_checkpoint(${mode})`).get();
       markFlushed(`${this.#path}-wal`);

@@ -13,7 +13,7 @@ import type { App } from '../../src/server/server.ts';
 import { startApp } from '../../src/server/server.ts';
 import { seededIds } from '../support/seeded-ids.ts';
 import { keepAfterCrash } from './disk.ts';
-import { type Machine, world } from './world.ts';
+import { Machine, world } from './world.ts';
 
 const START_AGAIN_MS = 5_000;
 const LOUD: ReadonlySet<string> = new Set(['warn', 'error']);
@@ -58,12 +58,12 @@ export class FareboxMachine {
     if (isFirst) mkdirSync(this.dataFolder, { recursive: true });
     else keepAfterCrash(before, this.dataFolder);
     if (!isFirst) rmSync(before, { recursive: true, force: true });
-    const machine = world().machine(`${this.#options.name} ${this.starts}`);
+    const machine = new Machine(`${this.#options.name} ${this.starts}`);
     this.machine = machine;
     world().note(`${machine.name} starts`);
     const config = await this.#config();
     const died = new Promise<undefined>((resolve) => machine.onDeath.add(() => resolve(undefined)));
-    const opened = world().on(machine, () => this.#open(config, machine));
+    const opened = machine.run(() => this.#open(config, machine));
     const app = await Promise.race([opened, died]).catch((error: unknown) => {
       if (!(error instanceof StoreUnavailable)) throw error;
       // The database is unreachable or its disk full: the operator starts it again later.
@@ -93,7 +93,7 @@ export class FareboxMachine {
     world().note(`${machine.name} stops`);
     this.app = undefined;
     const died = new Promise<void>((resolve) => machine.onDeath.add(resolve));
-    await Promise.race([world().on(machine, () => app.close()), died]);
+    await Promise.race([machine.run(() => app.close()), died]);
     if (machine.isAlive) world().kill(machine);
   }
 

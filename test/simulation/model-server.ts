@@ -1,7 +1,7 @@
 /** A machine with a model server that responds like vLLM, and fails in the ways of model servers. */
 import type net from 'node:net';
 import { type HttpMessage, LAST_CHUNK, chunkOf, responseOf, serveHttp } from './http-wire.ts';
-import { type Machine, world } from './world.ts';
+import { Machine, world } from './world.ts';
 
 export interface ModelFaults {
   /** One request in so many fails; 0 for none. */
@@ -26,12 +26,12 @@ export class ModelServer {
   readonly faults: ModelFaults = { failOnce: 0, slowMs: 0 };
 
   constructor(name: string, port: number) {
-    this.machine = world().machine(name);
+    this.machine = new Machine(name);
     this.port = port;
   }
 
   start(): void {
-    world().on(this.machine, () => {
+    this.machine.run(() => {
       serveHttp(this.port, (request, socket) => void this.#respond(request, socket));
     });
   }

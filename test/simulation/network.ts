@@ -1,6 +1,6 @@
 /**
  * Connections between machines of a world. A server that listens is found by its port; the host does
- * not matter. Bytes arrive in order, late, and never after a cut. `weather` decides how late.
+ * not matter. Bytes arrive in order, late, and never after a cut. `weather.ts` decides how late.
  */
 import net from 'node:net';
 import { type Machine, type Timer, world } from './world.ts';
@@ -11,9 +11,16 @@ const FIRST_PORT = 20_000;
 
 type Done = (error?: Error | null) => void;
 
-interface Listener {
-  readonly machine: Machine;
-  readonly server: net.Server;
+interface Chunk {
+  readonly chunk: Buffer | string;
+  readonly encoding: BufferEncoding;
+}
+
+interface ConnectOptions {
+  readonly port?: number | string;
+  readonly allowHalfOpen?: boolean;
+  /** Default: the machine whose code runs. */
+  readonly machine?: Machine;
 }
 
 /** Members of a server that Node itself keeps. */
@@ -23,42 +30,26 @@ interface OpenServer extends net.Server {
   _emitCloseIfDrained(): void;
 }
 
-/** Faults of the network of one world. */
-export interface Weather {
-  /** One way, in milliseconds. */
-  readonly delayMs: (from: Machine, to: Machine) => number;
-  /** Bytes between these machines wait until this time of the world. */
-  readonly partedUntilMs: (from: Machine, to: Machine) => number;
-  /** Whether this write cuts the connection. */
-  readonly cuts: (from: Machine, to: Machine) => boolean;
-}
-
-/** State of one run; `resetNetwork` begins the next one. */
-const state = {
-  listeners: new Map<number, Listener>(),
-  nextPort: FIRST_PORT,
-  weather: undefined as Weather | undefined,
-};
-
-export function resetNetwork(weather: Weather): void {
-  state.listeners.clear();
-  state.nextPort = FIRST_PORT;
-  state.weather = weather;
-}
-
-function weather(): Weather {
-  if (state.weather === undefined) throw new Error('There is no network');
-  return state.weather;
-}
-
+/** An error without a stack, which nobody reads and which takes long. */
 function systemError(code: string, syscall: string): Error {
-  return Object.assign(new Error(`${syscall} ${code}`), { code, syscall });
+  const { stackTraceLimit } = Error;
+  Error.stackTraceLimit = 0;
+  const error = Object.assign(new Error(`${syscall} ${code}`), { code, syscall });
+  Error.stackTraceLimit = stackTraceLimit;
+  return error;
 }
 
-interface SocketOptions {
-  readonly allowHalfOpen?: boolean;
-  /** Default: the machine whose code runs. */
-  readonly machine?: Machine;
+/** One way, in milliseconds. */
+function delayMs(): number {
+  return world().random.between(1, world().weather.delayMs);
+}
+
+/** Bytes between these machines wait until this time. */
+function partedUntilMs(from: Machine, to: Machine): number {
+  const { parted } = world().weather;
+  const names = [from.name, to.name];
+  if (parted === undefined || !names.includes(parted.from)) return 0;
+  return (parted.to?.some((name) => names.includes(name)) ?? true) ? parted.untilMs : 0;
 }
 
 /** One end of a connection. It replaces `net.Socket`. */
@@ -69,6 +60,8 @@ export class WorldSocket extends net.Socket {
   #inboundBytes = 0;
   #waiting: (() => void) | undefined;
   #lastArrivalMs = 0;
+  /** What was sent in one instant, and arrives together. */
+  #sending: { readonly atMs: number; readonly chunks: Buffer[] } | undefined;
   #read = 0;
   #written = 0;
   #idleMs = 0;
@@ -77,37 +70,55 @@ export class WorldSocket extends net.Socket {
   readonly #onDeath = (): void => this.#vanish();
   readonly #queue: (Buffer | null)[] = [];
   #wantsData = false;
-  isOpen = false;
-  at = '';
+  #path = '';
 
-  constructor({ allowHalfOpen = false, machine = world().here }: SocketOptions = {}) {
+  constructor({ allowHalfOpen = false, machine = world().here }: ConnectOptions = {}) {
     super({ allowHalfOpen });
     this.#machine = machine;
     machine.onDeath.add(this.#onDeath);
     // Accessors of a real socket, which reads them from its handle.
     Object.defineProperties(this, {
       remoteAddress: { value: '127.0.0.1' },
-      remotePort: { value: 40_000 },
-      remoteFamily: { value: 'IPv4' },
       bytesRead: { get: () => this.#read },
       bytesWritten: { get: () => this.#written },
     });
   }
 
-  join(peer: WorldSocket): void {
-    this.#peer = peer;
-    this.isOpen = true;
-  }
-
   /** Like that of a real socket, with a port and a host, or with options. */
   override connect(...parameters: unknown[]): this {
-    const [first] = parameters;
-    const { port } =
-      typeof first === 'object' && first !== null
-        ? (first as ConnectOptions)
-        : { port: Number(first) };
-    open(this, this.#machine, Number(port), callbackIn(parameters));
+    const port = Number(optionsIn(parameters).port);
+    Reflect.set(this, 'connecting', true);
+    const done = callbackIn(parameters);
+    if (done !== undefined) this.once('connect', done);
+    const to = world().listeners.get(port)?.machine;
+    const parted = to === undefined ? 0 : partedUntilMs(this.#machine, to) - world().nowMs;
+    world().schedule(Math.max(delayMs(), parted), () => this.#connected(port), this.#machine);
     return this;
+  }
+
+  #connected(port: number): void {
+    if (this.destroyed) return;
+    Reflect.set(this, 'connecting', false);
+    const { machine, server } = world().listeners.get(port) ?? {};
+    if (server === undefined || machine?.isAlive !== true) {
+      return void this.destroy(systemError('ECONNREFUSED', 'connect'));
+    }
+    const accepted = new WorldSocket({ allowHalfOpen: true, machine });
+    this.#join(accepted);
+    accepted.#join(this);
+    // Node counts the connections of a server by these members.
+    Object.assign(accepted, { _server: server, server });
+    (server as OpenServer)._connections += 1;
+    world().schedule(0, () => server.emit('connection', accepted), machine);
+    this.emit('connect');
+    this.emit('ready');
+    // As after a real connect: begin to read.
+    this.read(0);
+  }
+
+  #join(peer: WorldSocket): void {
+    this.#peer = peer;
+    this.#path = `${this.#machine.name} to ${peer.#machine.name}`;
   }
 
   override setTimeout(ms: number, done?: () => void): this {
@@ -153,17 +164,17 @@ export class WorldSocket extends net.Socket {
   }
 
   override _write(chunk: Buffer | string, encoding: BufferEncoding, done: Done): void {
-    this.#send([bytesOf(chunk, encoding)], done);
+    this._writev([{ chunk, encoding }], done);
   }
 
-  override _writev(
-    chunks: { readonly chunk: Buffer | string; readonly encoding: BufferEncoding }[],
-    done: Done,
-  ): void {
-    this.#send(
-      chunks.map(({ chunk, encoding }) => bytesOf(chunk, encoding)),
-      done,
+  override _writev(chunks: Chunk[], done: Done): void {
+    // A copy, because the sender may use its buffer again.
+    const bytes = Buffer.concat(
+      chunks.map(({ chunk, encoding }) =>
+        typeof chunk === 'string' ? Buffer.from(chunk, encoding) : chunk,
+      ),
     );
+    this.#whenOpen(() => this.#send(bytes, done));
   }
 
   override _final(done: Done): void {
@@ -176,12 +187,22 @@ export class WorldSocket extends net.Socket {
   override _destroy(error: Error | null, done: Done): void {
     this.#idleTimer?.cancel();
     this.#machine.onDeath.delete(this.#onDeath);
-    const peer = this.#peer;
     // Unread data of the other end is lost, as after a reset.
-    if (peer !== undefined && !this.readableEnded) this.#later(() => peer.reset());
-    else if (peer !== undefined) this.#transmit(null);
+    if (this.readableEnded) this.#transmit(null);
+    else this.#resetPeer();
     this.#peer = undefined;
     super._destroy(error, done);
+  }
+
+  /** The machine of this end died: no code of it runs, and the other end notices after a moment. */
+  #vanish(): void {
+    this.#resetPeer();
+    this.#peer = undefined;
+  }
+
+  #resetPeer(): void {
+    const peer = this.#peer;
+    this.#later(() => peer?.reset());
   }
 
   /** The other end, or the network, has cut the connection. */
@@ -191,65 +212,58 @@ export class WorldSocket extends net.Socket {
     this.destroy(systemError('ECONNRESET', 'read'));
   }
 
-  /** The machine of this end died: no code of it runs, and the other end notices after a moment. */
-  #vanish(): void {
-    const peer = this.#peer;
-    if (peer !== undefined) this.#later(() => peer.reset());
-    this.#peer = undefined;
-  }
-
   #whenOpen(work: () => void): void {
     if (this.connecting) this.once('connect', work);
     else work();
   }
 
-  #send(chunks: readonly Buffer[], done: Done): void {
-    this.#whenOpen(() => {
-      const peer = this.#peer;
-      if (peer === undefined) return done(systemError('EPIPE', 'write'));
-      if (weather().cuts(this.#machine, peer.#machine)) {
-        world().note(`cut ${this.at}`);
-        this.#later(() => peer.reset());
-        this.#peer = undefined;
-        peer.#peer = undefined;
-        return this.reset();
-      }
-      this.#activeMs = world().nowMs;
-      // A copy, because the sender may use its buffer again.
-      const bytes = Buffer.concat(chunks);
-      this.#written += bytes.length;
-      peer.#inboundBytes += bytes.length;
-      this.#transmit(bytes);
-      if (peer.#inboundBytes <= WINDOW_BYTES) done();
-      else peer.#waiting = () => done();
-    });
+  #send(bytes: Buffer, done: Done): void {
+    const peer = this.#peer;
+    if (peer === undefined) return done(systemError('EPIPE', 'write'));
+    const { cutOnce } = world().weather;
+    if (cutOnce > 0 && world().random.once(cutOnce)) {
+      world().note(`cut ${this.#path}`);
+      this.#vanish();
+      peer.#peer = undefined;
+      return this.reset();
+    }
+    this.#activeMs = world().nowMs;
+    this.#written += bytes.length;
+    peer.#inboundBytes += bytes.length;
+    this.#transmit(bytes);
+    if (peer.#inboundBytes <= WINDOW_BYTES) done();
+    else peer.#waiting = () => done();
   }
 
   /** Lets bytes, or the end, arrive at the other side. */
   #transmit(bytes: Buffer | null): void {
+    const atMs = world().nowMs;
+    const sending = this.#sending;
+    if (bytes !== null && sending?.atMs === atMs) return void sending.chunks.push(bytes);
     const peer = this.#peer;
-    if (peer === undefined) return;
+    const chunks = bytes === null ? [] : [bytes];
+    this.#sending = bytes === null ? undefined : { atMs, chunks };
     this.#later(() => {
-      world().note(`${this.at} ${bytes === null ? 'end' : describe(bytes)}`);
-      peer.#queue.push(bytes);
-      peer.#activeMs = world().nowMs;
-      peer.#deliver();
+      const arrived = chunks.length > 1 ? Buffer.concat(chunks) : (chunks[0] ?? null);
+      world().note(`${this.#path} ${arrived === null ? 'end' : describe(arrived)}`);
+      peer?.arrive(arrived);
     });
   }
 
   /** In order: nothing overtakes what was sent before. */
   #later(arrive: () => void): void {
-    const to = this.#peer;
-    if (to === undefined) return;
+    if (this.#peer === undefined) return;
+    const to = this.#peer.#machine;
     const { nowMs } = world();
-    const { delayMs, partedUntilMs } = weather();
-    const arrivalMs = Math.max(
-      nowMs + delayMs(this.#machine, to.#machine),
-      partedUntilMs(this.#machine, to.#machine),
-      this.#lastArrivalMs,
-    );
-    this.#lastArrivalMs = arrivalMs;
-    world().schedule(arrivalMs - nowMs, arrive, to.#machine);
+    const earliestMs = Math.max(partedUntilMs(this.#machine, to), this.#lastArrivalMs);
+    this.#lastArrivalMs = Math.max(nowMs + delayMs(), earliestMs);
+    world().schedule(this.#lastArrivalMs - nowMs, arrive, to);
+  }
+
+  arrive(bytes: Buffer | null): void {
+    this.#queue.push(bytes);
+    this.#activeMs = world().nowMs;
+    this.#deliver();
   }
 
   #deliver(): void {
@@ -270,15 +284,10 @@ export class WorldSocket extends net.Socket {
   /** The sender may write on, a moment later. */
   #continue(): void {
     const done = this.#waiting;
-    if (done === undefined) return;
     this.#waiting = undefined;
-    if (this.#peer !== undefined) world().schedule(1, done, this.#peer.#machine);
+    if (done !== undefined && this.#peer !== undefined)
+      world().schedule(1, done, this.#peer.#machine);
   }
-}
-
-/** A socket gets strings as they are. */
-function bytesOf(chunk: Buffer | string, encoding: BufferEncoding): Buffer {
-  return typeof chunk === 'string' ? Buffer.from(chunk, encoding) : chunk;
 }
 
 /** The text of a message without its `Date`, which Node takes from the real clock. */
@@ -287,76 +296,28 @@ function describe(bytes: Buffer): string {
   return `${text.length} bytes ${text}`;
 }
 
-interface ConnectOptions {
-  readonly port?: number | string;
-  readonly allowHalfOpen?: boolean;
-}
-
 /** Replaces `net.connect`. */
 export function connectTo(...parameters: unknown[]): net.Socket {
-  const [{ allowHalfOpen = false }] = parameters as [ConnectOptions]; // as clients call it
+  const { allowHalfOpen = false } = optionsIn(parameters);
   return new WorldSocket({ allowHalfOpen }).connect(...parameters);
+}
+
+function optionsIn([first]: readonly unknown[]): ConnectOptions {
+  if (typeof first === 'object' && first !== null) return first; // as clients and servers pass them
+  return { port: Number(first ?? 0) };
 }
 
 function callbackIn(parameters: readonly unknown[]): (() => void) | undefined {
   return parameters.findLast((one) => typeof one === 'function') as (() => void) | undefined; // as Node's
 }
 
-function open(
-  socket: WorldSocket,
-  here: Machine,
-  port: number,
-  done: (() => void) | undefined,
-): void {
-  Reflect.set(socket, 'connecting', true);
-  if (done !== undefined) socket.once('connect', done);
-  const to = state.listeners.get(port);
-  const delayMs = to === undefined ? 1 : weather().delayMs(here, to.machine);
-  const parted = to === undefined ? 0 : weather().partedUntilMs(here, to.machine) - world().nowMs;
-  const connect = (): void => {
-    if (socket.destroyed) return;
-    Reflect.set(socket, 'connecting', false);
-    const listener = state.listeners.get(port);
-    if (listener === undefined || !listener.machine.isAlive) {
-      socket.destroy(systemError('ECONNREFUSED', 'connect'));
-      return;
-    }
-    accept(socket, here, listener);
-  };
-  world().schedule(Math.max(delayMs, parted), connect, here);
-}
-
-function accept(socket: WorldSocket, from: Machine, { machine, server }: Listener): void {
-  const accepted = new WorldSocket({ allowHalfOpen: true, machine });
-  socket.join(accepted);
-  accepted.join(socket);
-  socket.at = `${from.name} to ${machine.name}`;
-  accepted.at = `${machine.name} to ${from.name}`;
-  // Node counts the connections of a server by these members.
-  Object.assign(accepted, { _server: server, server });
-  (server as OpenServer)._connections += 1;
-  world().schedule(0, () => server.emit('connection', accepted), machine);
-  socket.emit('connect');
-  socket.emit('ready');
-  // As after a real connect: begin to read.
-  socket.read(0);
-}
-
 /** Replaces the method `listen` of a server. */
 export function listenOn(server: net.Server, parameters: readonly unknown[]): net.Server {
-  const [first] = parameters;
-  const options: net.ListenOptions =
-    typeof first === 'object' && first !== null ? first : { port: Number(first ?? 0) };
+  const { here, listeners } = world();
+  let port = Number(optionsIn(parameters).port ?? 0);
+  if (port === 0) for (port = FIRST_PORT; listeners.has(port);) port += 1;
+  listeners.set(port, { machine: here, server });
   const done = callbackIn(parameters);
-  const { here } = world();
-  const port =
-    options.port === undefined || options.port === 0 ? (state.nextPort += 1) : options.port;
-  const taken = state.listeners.get(port);
-  if (taken !== undefined && taken.machine.isAlive) {
-    world().immediate(() => server.emit('error', systemError('EADDRINUSE', 'listen')));
-    return server;
-  }
-  state.listeners.set(port, { machine: here, server });
   if (done !== undefined) server.once('listening', done);
   const open = server as OpenServer;
   // Without a handle Node takes a server for closed as soon as no connection is left.
@@ -364,7 +325,7 @@ export function listenOn(server: net.Server, parameters: readonly unknown[]): ne
   server.address = () => ({ address: '127.0.0.1', family: 'IPv4', port });
   server.close = (closed) => {
     if (closed !== undefined) server.once('close', () => closed());
-    if (state.listeners.get(port)?.server === server) state.listeners.delete(port);
+    if (listeners.get(port)?.server === server) listeners.delete(port);
     open._handle = null;
     open._emitCloseIfDrained();
     return server;

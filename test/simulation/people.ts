@@ -66,7 +66,7 @@ export async function payByCard(town: Town): Promise<void> {
     const payer = payers.length === 0 ? undefined : random.pick(payers);
     if (!town.isOver && payer !== undefined) await checkout(town, payer.account);
     await deliverSome(town);
-    await world().on(town.stripeMachine, async () => {
+    await town.stripeMachine.run(async () => {
       for (const session of stripe.sessions.values()) {
         if (session.status !== 'open' || random.once(3)) continue;
         if (random.once(10)) stripe.expire(session.id);
@@ -106,9 +106,7 @@ async function deliverSome(town: Town): Promise<void> {
     const [event] = town.events.splice(random.between(0, town.events.length - 1), 1);
     if (event === undefined || random.once(6)) continue;
     if (random.once(6)) town.events.push(event);
-    const status = await world().on(town.stripeMachine, () =>
-      town.stripe.deliver(event, town.url()),
-    );
+    const status = await town.stripeMachine.run(() => town.stripe.deliver(event, town.url()));
     world().note(`webhook ${event.type}: ${status}`);
   }
 }

@@ -247,7 +247,7 @@ export class Session {
     const { losesOnce } = this.#database;
     if (this.#hasCommitted && losesOnce > 0 && world().random.once(losesOnce)) return this.#lose();
     this.#hasCommitted = false;
-    world().on(this.#machine, () => {
+    this.#machine.run(() => {
       for (const bytes of ready) if (this.#client.writable) this.#client.write(bytes);
       if (this.backend?.isClosed === true) this.#client.end();
     });

@@ -98,7 +98,7 @@ interface Ran {
 
 async function runPlan(plan: Plan, isTraced = false): Promise<Ran> {
   const world = new World(plan.seed);
-  if (isTraced) world.onLine = (line) => console.log(line);
+  if (isTraced) world.onLine = (line) => process.stdout.write(line);
   enter(world);
   resetLibraries();
   try {

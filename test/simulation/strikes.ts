@@ -21,31 +21,8 @@ const CANCELLED_MS = 10_000;
 /** Blocks of a reorganisation. */
 const MAX_DROPPED = 9;
 
-/** Numbers that the faults in force change. */
-export interface Weather {
-  delayMs: number;
-  cutOnce: number;
-  /** Separates a machine from these others, or from all. */
-  parted:
-    | { readonly from: string; readonly to?: readonly string[]; readonly untilMs: number }
-    | undefined;
-  flushMs: number;
-  failsFlush: boolean;
-  isFull: boolean;
-}
-
-export const FAIR: Readonly<Weather> = {
-  delayMs: 2,
-  cutOnce: 0,
-  parted: undefined,
-  flushMs: 1,
-  failsFlush: false,
-  isFull: false,
-};
-
 /** The parts of a town that can fail. */
 export interface Struck {
-  readonly weather: Weather;
   readonly fareboxes: readonly FareboxMachine[];
   readonly models: readonly ModelServer[];
   readonly stripe: StripeDouble;
@@ -80,12 +57,12 @@ function begin(target: object, name: string): () => void {
 
 /** Lets a fault begin and end. */
 export async function strike(
-  { weather, fareboxes, models, stripe, chain, nodes, database, moments }: Struck,
+  { fareboxes, models, stripe, chain, nodes, database, moments }: Struck,
   { kind, forMs, strength }: Fault,
 ): Promise<void> {
   const one = <T>(from: readonly T[]): T => from[Math.floor(strength * from.length)]!;
   const farebox = one(fareboxes);
-  const { random } = world();
+  const { random, weather } = world();
   const model = one(models);
   const databases = database?.machines.map((each) => each.name) ?? [];
   // One lying node at a time: two of the three must agree.

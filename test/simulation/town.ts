@@ -9,17 +9,17 @@ import { BUDGET, CREDIT_USD, Caller, type CallerAccount, LIMIT_USD, MODEL } from
 import { Chain, PAY_TO } from './chain.ts';
 import { ChainNode } from './chain-node.ts';
 import type { SimulatedPostgres } from './database.ts';
-import { resetDisk } from './disk.ts';
+import { closeDatabases } from './disk.ts';
 import { FareboxMachine } from './farebox-machine.ts';
 import { ModelServer } from './model-server.ts';
-import { resetNetwork } from './network.ts';
 import { type Witness, booksAreRight, nothingRuns, runIsRight } from './oracles.ts';
 import { Moments } from './moments.ts';
 import { operate, payByCard } from './people.ts';
 import type { FaultKind, Plan } from './plan.ts';
-import { FAIR, type Struck, type Weather, keepRunning, strike } from './strikes.ts';
+import { type Struck, keepRunning, strike } from './strikes.ts';
 import { payByWallet } from './wallets.ts';
-import { type Machine, world } from './world.ts';
+import { FAIR } from './weather.ts';
+import { Machine, world } from './world.ts';
 
 const FAREBOX_PORT = 3_000;
 const MODEL_PORTS = [9_001, 9_002];
@@ -66,7 +66,6 @@ ${database === undefined ? '' : `database: ${database}\ncluster: { connections: 
 
 export interface RunResult {
   readonly traceHash: string;
-  readonly steps: number;
   readonly requests: number;
   readonly served: number;
   readonly simulatedMs: number;
@@ -77,7 +76,6 @@ export class Town {
   readonly #chain: Chain;
   readonly #nodes: readonly ChainNode[];
   readonly #database: SimulatedPostgres | undefined;
-  readonly #weather: Weather = { ...FAIR };
   readonly #folder = mkdtempSync('/dev/shm/farebox-simulation-');
   readonly #models: ModelServer[] = [];
   readonly #fareboxes: FareboxMachine[] = [];
@@ -106,12 +104,11 @@ export class Town {
 
   /** Throws the first defect. */
   async run(): Promise<RunResult> {
-    this.#prepare();
     await this.#database?.enter();
     const startedMs = world().nowMs;
     let isDone = false;
     try {
-      world().on(world().machine('director'), () => {
+      new Machine('director').run(() => {
         this.#direct().then(
           () => (isDone = true),
           (error: unknown) =>
@@ -121,37 +118,16 @@ export class Town {
       const hasEvents = await world().run(() => isDone);
       if (!hasEvents) throw new Error('Nothing happens any more, and the run has not ended');
     } finally {
+      closeDatabases();
       rmSync(this.#folder, { recursive: true, force: true });
     }
     const seen = this.callers.flatMap((caller) => caller.seen);
     return {
       traceHash: world().traceHash(),
-      steps: world().steps,
       requests: seen.length,
       served: seen.filter((one) => one.status === 200).length,
       simulatedMs: world().nowMs - startedMs,
     };
-  }
-
-  #prepare(): void {
-    const weather = this.#weather;
-    const { random } = world();
-    resetNetwork({
-      delayMs: () => random.between(1, weather.delayMs),
-      partedUntilMs: (from, to) => {
-        const { parted } = weather;
-        const names = [from.name, to.name];
-        if (parted === undefined || !names.includes(parted.from)) return 0;
-        const isParted = parted.to?.some((name) => names.includes(name)) ?? true;
-        return isParted ? parted.untilMs : 0;
-      },
-      cuts: () => weather.cutOnce > 0 && random.once(weather.cutOnce),
-    });
-    resetDisk({
-      flushMs: () => random.between(1, weather.flushMs),
-      fails: () => weather.failsFlush,
-      isFull: () => weather.isFull,
-    });
   }
 
   async #direct(): Promise<void> {
@@ -160,9 +136,9 @@ export class Town {
       model.start();
       this.#models.push(model);
     }
-    const processor = world().machine('card processor');
+    const processor = new Machine('card processor');
     this.stripeMachine = processor;
-    const stripe = await world().on(processor, () => StripeDouble.start());
+    const stripe = await processor.run(() => StripeDouble.start());
     this.stripe = stripe;
     stripe.onEvent = (event) => this.events.push(event);
     stripe.fate = (request) => {
@@ -190,7 +166,7 @@ export class Town {
     }
     await this.#openAccounts();
     const callers = this.callers.map((caller) =>
-      world().on(world().machine(caller.account.name), () => caller.run()),
+      new Machine(caller.account.name).run(() => caller.run()),
     );
     const others = [operate(this), payByCard(this), this.#inspector(), ...this.#wallets()];
     // Reports a defect at once.
@@ -218,7 +194,7 @@ export class Town {
       this.#nothingRuns();
       const { app, machine } = running(this.#fareboxes[0]);
       const hasLeases = this.#database !== undefined;
-      await world().on(machine, () => runIsRight(app, this.#witness, hasLeases));
+      await machine.run(() => runIsRight(app, this.#witness, hasLeases));
       return true;
     } catch {
       // Checked again, and at the end by `#verify`.
@@ -242,7 +218,7 @@ export class Town {
 
   async #openAccounts(): Promise<void> {
     const { app, machine } = running(this.#fareboxes[0]);
-    await world().on(machine, async () => {
+    await machine.run(async () => {
       const { identity, ledger, store } = app.stores;
       const limits = { starterCreditUsd: '100' };
       const config = { limits, listen: { host: '127.0.0.1' } } as unknown as Config; // its only members
@@ -298,18 +274,17 @@ export class Town {
     }
     await world().sleep(Math.max(0, startedMs + this.plan.durationMs - world().nowMs));
     await Promise.all(lasting);
-    Object.assign(this.#weather, FAIR);
+    Object.assign(world().weather, FAIR);
   }
 
   #wallets(): Promise<void>[] {
     return Array.from({ length: this.plan.wallets }, (_, at) =>
-      world().on(world().machine(`wallet ${at + 1}`), () => payByWallet(this.#chain, this)),
+      new Machine(`wallet ${at + 1}`).run(() => payByWallet(this.#chain, this)),
     );
   }
 
   get #parts(): Struck {
     return {
-      weather: this.#weather,
       fareboxes: this.#fareboxes,
       models: this.#models,
       stripe: this.stripe,
@@ -329,7 +304,7 @@ export class Town {
       if (machine.pausedUntilMs > world().nowMs) continue;
       const died = new Promise<void>((resolve) => machine.onDeath.add(resolve));
       const look = () => whileReachable(booksAreRight(app, this.#chain));
-      await Promise.race([world().on(machine, look), died]);
+      await Promise.race([machine.run(look), died]);
     }
   }
 
@@ -341,7 +316,7 @@ export class Town {
     if (others.length > 0) await first!.stop();
     await keepRunning(first!);
     const { app, machine } = running(first);
-    await world().on(machine, () => runIsRight(app, this.#witness));
+    await machine.run(() => runIsRight(app, this.#witness));
     await first!.stop();
   }
 }

@@ -9,7 +9,9 @@
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { createHash } from 'node:crypto';
+import type { Server } from 'node:net';
 import { type Random, randomOf } from './random.ts';
+import { FAIR, type Weather } from './weather.ts';
 
 /** Captured before the edges replace it. */
 const realImmediate = setImmediate;
@@ -19,36 +21,55 @@ const NEW_YEAR_MS = Date.UTC(2026, 0, 1);
 const MAX_BEFORE_MS = 5 * 60_000;
 /** Immediates of one instant; more mean that it never ends. */
 const MAX_IMMEDIATES = 200_000;
-/** Events between two turns of the real event loop. */
-const EVENTS_PER_TURN = 1_000;
+/** Instants between two turns of the real event loop. */
+const INSTANTS_PER_TURN = 1_000;
 const KEPT_LINES = 10_000;
 const STORY_LINES = 80;
 const MAX_LINE_CHARS = 240;
 /** Bytes on the network, and what most callers see. */
 const USUAL = /^[\d.]+ .* (?:to .* (?:\d+ bytes|end)|saw 200 )/;
 
-export interface Machine {
+const running = new AsyncLocalStorage<Machine>();
+
+export class Machine {
   readonly name: string;
-  isAlive: boolean;
+  isAlive = true;
   /** No event runs before this time of the world. */
-  pausedUntilMs: number;
+  pausedUntilMs = 0;
   /** Difference of its wall clock to the time of the world. */
-  skewMs: number;
+  skewMs = 0;
   /** Called when it dies, for example to close its connections. */
-  readonly onDeath: Set<() => void>;
+  readonly onDeath = new Set<() => void>();
+  /** Runs code as code of this machine. */
+  readonly run: <T>(work: () => T) => T;
+
+  constructor(name: string) {
+    this.name = name;
+    // One context for all of its events.
+    this.run = running.run(this, () => AsyncLocalStorage.snapshot());
+  }
 }
 
 export interface Timer {
   cancel(): void;
 }
 
-interface WorldEvent {
-  atMs: number;
-  /** Order among events of one instant. */
-  readonly order: number;
+class WorldEvent implements Timer {
   readonly machine: Machine;
-  readonly run: () => void;
-  isCancelled: boolean;
+  #work: (() => void) | undefined;
+
+  constructor(machine: Machine, work: () => void) {
+    this.machine = machine;
+    this.#work = work;
+  }
+
+  run(): void {
+    if (this.#work !== undefined) this.machine.run(this.#work);
+  }
+
+  cancel(): void {
+    this.#work = undefined;
+  }
 }
 
 /** Ends the run with a message for the reader. */
@@ -61,18 +82,20 @@ export class World {
   readonly seed: string;
   nowMs: number;
   readonly #startedMs: number;
+  readonly weather: Weather = { ...FAIR };
+  /** By port. */
+  readonly listeners = new Map<number, { readonly machine: Machine; readonly server: Server }>();
   /** Owner of what belongs to no machine. */
-  readonly outside: Machine = machineNamed('world');
-  readonly #events: WorldEvent[] = [];
-  #immediates: { readonly machine: Machine; readonly run: () => void }[] = [];
-  #order = 0;
-  readonly #here = new AsyncLocalStorage<Machine>();
+  readonly outside = new Machine('world');
+  /** Times with events, the latest first. */
+  readonly #times: number[] = [];
+  readonly #events = new Map<number, WorldEvent[]>();
+  #immediates: WorldEvent[] = [];
   readonly #trace = createHash('sha256');
   readonly #lines: string[] = [];
   onLine: ((line: string) => void) | undefined;
   /** Waits for real work that belongs to this instant. Returns whether there was some. */
   outsideWork: (() => Promise<boolean>) | undefined;
-  steps = 0;
   defect: Error | undefined;
 
   constructor(seed: string) {
@@ -83,36 +106,22 @@ export class World {
     this.nowMs = this.#startedMs;
   }
 
-  machine(name: string): Machine {
-    return machineNamed(name);
-  }
-
   /** The machine whose code runs. */
   get here(): Machine {
-    return this.#here.getStore() ?? this.outside;
-  }
-
-  on<T>(machine: Machine, work: () => T): T {
-    return this.#here.run(machine, work);
+    return running.getStore() ?? this.outside;
   }
 
   schedule(afterMs: number, run: () => void, machine = this.here): Timer {
-    const event: WorldEvent = {
-      atMs: this.nowMs + Math.max(0, afterMs),
-      order: (this.#order += 1),
-      machine,
-      run,
-      isCancelled: false,
-    };
-    push(this.#events, event);
-    return { cancel: () => (event.isCancelled = true) };
+    const event = new WorldEvent(machine, run);
+    this.#add(this.nowMs + Math.max(0, Math.floor(afterMs)), event);
+    return event;
   }
 
   /** Runs in this instant, after what runs now. */
   immediate(run: () => void, machine = this.here): Timer {
-    let isCancelled = false;
-    this.#immediates.push({ machine, run: () => (isCancelled ? undefined : run()) });
-    return { cancel: () => (isCancelled = true) };
+    const event = new WorldEvent(machine, run);
+    this.#immediates.push(event);
+    return event;
   }
 
   sleep(ms: number): Promise<void> {
@@ -121,21 +130,21 @@ export class World {
 
   /** Adds a line to the trace, whose hash two runs of a seed have in common. */
   note(text: string): void {
-    const line = `${((this.nowMs - this.#startedMs) / 1_000).toFixed(3)} ${text}`;
-    this.#trace.update(line).update('\n');
+    const line = `${((this.nowMs - this.#startedMs) / 1_000).toFixed(3)} ${text}\n`;
     this.onLine?.(line);
     this.#lines.push(line);
-    if (this.#lines.length > 2 * KEPT_LINES) this.#lines.splice(0, KEPT_LINES);
+    if (this.#lines.length < 2 * KEPT_LINES) return;
+    this.#trace.update(this.#lines.splice(0, KEPT_LINES).join(''));
   }
 
   /** The last lines of the trace that a person wants to read: all but what happens all the time. */
   story(): string[] {
     const said = this.#lines.filter((line) => !USUAL.test(line));
-    return said.slice(-STORY_LINES).map((line) => line.slice(0, MAX_LINE_CHARS));
+    return said.slice(-STORY_LINES).map((line) => line.slice(0, MAX_LINE_CHARS).trimEnd());
   }
 
   traceHash(): string {
-    return this.#trace.copy().digest('hex');
+    return this.#trace.copy().update(this.#lines.join('')).digest('hex');
   }
 
   fail(defect: Error): void {
@@ -150,33 +159,27 @@ export class World {
 
   /** Runs events until `isOver`, or throws the first defect. Returns `false` if no event is left. */
   async run(isOver: () => boolean): Promise<boolean> {
+    await inTurn(() => this.#finishInstant());
     for (;;) {
-      do await inTurn(() => this.#finishInstant());
-      while (this.outsideWork !== undefined && (await this.outsideWork()));
-      if (this.defect !== undefined) throw this.defect;
+      while (this.outsideWork !== undefined && (await this.outsideWork()))
+        await inTurn(() => this.#finishInstant());
       const isOut = await inTurn(() => this.#runEvents(isOver));
+      if (this.defect !== undefined) throw this.defect;
       if (isOver()) return true;
       if (isOut) return false;
     }
   }
 
-  /** Runs events of several instants, or of one if real work can belong to it. Returns whether none is left. */
+  /** Runs many instants, or one if real work can belong to it. Returns whether no event is left. */
   #runEvents(isOver: () => boolean): boolean {
-    for (let left = this.outsideWork === undefined ? EVENTS_PER_TURN : 1; left > 0;) {
+    for (let left = this.outsideWork === undefined ? INSTANTS_PER_TURN : 1; left > 0; left -= 1) {
       if (this.defect !== undefined || isOver()) return false;
-      const event = pop(this.#events);
-      if (event === undefined) return true;
-      if (event.isCancelled || !event.machine.isAlive) continue;
-      if (event.machine.pausedUntilMs > event.atMs) {
-        // The order of its events stays.
-        event.atMs = event.machine.pausedUntilMs;
-        push(this.#events, event);
-        continue;
-      }
-      left -= 1;
-      this.nowMs = Math.max(this.nowMs, event.atMs);
-      this.steps += 1;
-      this.#here.run(event.machine, event.run);
+      const atMs = this.#times.pop();
+      if (atMs === undefined) return true;
+      this.nowMs = atMs;
+      const due = this.#events.get(atMs) ?? [];
+      this.#events.delete(atMs);
+      this.#runAll(due);
       this.#finishInstant();
     }
     return false;
@@ -188,23 +191,37 @@ export class World {
     for (let ran = 0; this.#immediates.length > 0;) {
       const batch = this.#immediates;
       this.#immediates = [];
-      for (const { machine, run } of batch) {
-        ran += 1;
-        if (ran > MAX_IMMEDIATES) throw new DefectFound('An instant does not end');
-        if (!machine.isAlive) continue;
-        if (machine.pausedUntilMs > this.nowMs) {
-          this.schedule(machine.pausedUntilMs - this.nowMs, run, machine);
-          continue;
-        }
-        this.#here.run(machine, run);
-        finishTicks();
-      }
+      ran += batch.length;
+      if (ran > MAX_IMMEDIATES) throw new DefectFound('An instant does not end');
+      this.#runAll(batch);
     }
   }
-}
 
-function machineNamed(name: string): Machine {
-  return { name, isAlive: true, pausedUntilMs: 0, skewMs: 0, onDeath: new Set() };
+  #runAll(events: readonly WorldEvent[]): void {
+    for (const event of events) {
+      const { isAlive, pausedUntilMs } = event.machine;
+      if (!isAlive) continue;
+      if (pausedUntilMs > this.nowMs) {
+        this.#add(pausedUntilMs, event);
+        continue;
+      }
+      event.run();
+      finishTicks();
+    }
+  }
+
+  #add(atMs: number, event: WorldEvent): void {
+    const due = this.#events.get(atMs);
+    if (due !== undefined) return void due.push(event);
+    this.#events.set(atMs, [event]);
+    let [from, to] = [0, this.#times.length];
+    while (from < to) {
+      const middle = (from + to) >> 1;
+      if (this.#times[middle]! > atMs) from = middle + 1;
+      else to = middle;
+    }
+    this.#times.splice(from, 0, atMs);
+  }
 }
 
 /** Runs `work` in a turn of the event loop, outside of all promises and ticks. */
@@ -222,40 +239,6 @@ function inTurn<T>(work: () => T): Promise<T> {
 
 /** Runs all ticks and promises, as Node.js does after each of its callbacks, without a turn of the event loop. */
 const finishTicks = Reflect.get(process, '_tickCallback') as () => void; // not in the types
-
-function isBefore(one: WorldEvent, other: WorldEvent): boolean {
-  return one.atMs < other.atMs || (one.atMs === other.atMs && one.order < other.order);
-}
-
-/** A binary heap. */
-function push(heap: WorldEvent[], event: WorldEvent): void {
-  let at = heap.length;
-  heap.push(event);
-  while (at > 0) {
-    const parent = (at - 1) >> 1;
-    if (!isBefore(event, heap[parent]!)) break;
-    heap[at] = heap[parent]!;
-    at = parent;
-  }
-  heap[at] = event;
-}
-
-function pop(heap: WorldEvent[]): WorldEvent | undefined {
-  const first = heap[0];
-  const last = heap.pop();
-  if (first === undefined || last === undefined || heap.length === 0) return first;
-  let at = 0;
-  for (;;) {
-    let child = 2 * at + 1;
-    if (child >= heap.length) break;
-    if (child + 1 < heap.length && isBefore(heap[child + 1]!, heap[child]!)) child += 1;
-    if (!isBefore(heap[child]!, last)) break;
-    heap[at] = heap[child]!;
-    at = child;
-  }
-  heap[at] = last;
-  return first;
-}
 
 const current: { world: World | undefined } = { world: undefined };
 
