@@ -30,7 +30,7 @@ interface OpenServer extends net.Server {
   _emitCloseIfDrained(): void;
 }
 
-/** An error without a stack, which nobody reads and which takes long. */
+/** An error without a stack: making one takes long, and no reader needs it. */
 function systemError(code: string, syscall: string): Error {
   const { stackTraceLimit } = Error;
   Error.stackTraceLimit = 0;
@@ -60,7 +60,7 @@ export class WorldSocket extends net.Socket {
   #inboundBytes = 0;
   #waiting: (() => void) | undefined;
   #lastArrivalMs = 0;
-  /** What was sent in one instant, and arrives together. */
+  /** Bytes of one instant, which arrive together. */
   #sending: { readonly atMs: number; readonly chunks: Buffer[] } | undefined;
   #read = 0;
   #written = 0;
