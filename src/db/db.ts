@@ -25,6 +25,7 @@ export type {
 } from './contract.ts';
 export { byStore, isShared, placesFrom } from './contract.ts';
 export {
+  CommitUncertain,
   ReadTooLong,
   StoreUnavailable,
   isDatabaseError,

@@ -5,6 +5,9 @@ export class StoreUnavailable extends Error {
   override readonly name = 'StoreUnavailable';
 }
 
+/** The write was committed, but whether it lasts is known only after the next start. */
+export class CommitUncertain extends StoreUnavailable {}
+
 /** A large read exceeded its time limit; repeating it would exceed the limit again. */
 export class ReadTooLong extends Error {
   override readonly name = 'ReadTooLong';

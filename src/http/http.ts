@@ -19,6 +19,7 @@ import { type Clock, SECOND_MS } from '../core/clock.ts';
 import { Fault, type FaultCode } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
+import { CommitUncertain } from '../db/db.ts';
 import { targetPath } from '../core/request-target.ts';
 import { createServer } from '../core/node-http.ts';
 import type { AbuseGuard } from './abuse-guard.ts';
@@ -416,7 +417,9 @@ export class HttpServer {
       const reason = reasonOf(cause ?? answer.fault);
       log.error({ requestId: context.requestId, reason, stack }, 'Request failed');
     }
-    if (context.answered) return context.destroy();
+    // After an uncertain charge, an error response would promise that nothing was charged.
+    const isUncertain = answer.fault.options.cause instanceof CommitUncertain;
+    if (context.answered || isUncertain) return context.destroy();
     // The receipt confirms a served request; `PAYMENT-RESPONSE` has the settlement.
     context.drop('Payment-Receipt');
     // A pending payment (202) is no failure.

@@ -13,7 +13,7 @@ import { silentLog } from '../../core/log.ts';
 import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import type { FileWork, Queryable } from '../contract.ts';
 import { until } from '../../../test/support/until.ts';
-import { ReadTooLong, StoreUnavailable } from '../failures.ts';
+import { CommitUncertain, ReadTooLong, StoreUnavailable } from '../failures.ts';
 import { MAX_READ_MS } from '../read-turns.ts';
 import { type Flush, type SqliteOptions, SqliteStore, flushFile } from './sqlite-store.ts';
 
@@ -181,11 +181,31 @@ test('a failed flush fails every waiting write and makes the store unavailable',
   };
   await withStore({ flush }, async (store) => {
     fails = true;
-    await assert.rejects(store.query(INSERT, ['a', '']), /could not be flushed/);
+    await assert.rejects(store.query(INSERT, ['a', '']), CommitUncertain);
     assert.match(store.unavailable() ?? '', /could not be flushed/);
     const { commits } = store;
     await assert.rejects(store.query(INSERT, ['b', '']), StoreUnavailable);
     assert.equal(store.commits, commits, 'what is refused is not there after a restart');
+  });
+});
+
+test('a write that waits for a flush has no effect if the flush fails', async () => {
+  const flushing = Promise.withResolvers<(error: Error) => void>();
+  let fails = false;
+  const flush: Flush = (file, done) => {
+    if (fails) flushing.resolve(done);
+    else flushFile(file, done);
+  };
+  await withStore({ flush }, async (store) => {
+    fails = true;
+    const [first, second] = [store.query(INSERT, ['a', '']), store.query(INSERT, ['b', ''])];
+    const fail = await flushing.promise;
+    const waiting = store.query(INSERT, ['c', '']);
+    const { commits } = store;
+    fail(new Error('EIO'));
+    for (const committed of [first, second]) await assert.rejects(committed, CommitUncertain);
+    await assert.rejects(waiting, (error) => !(error instanceof CommitUncertain));
+    assert.equal(store.commits, commits);
   });
 });
 

@@ -12,14 +12,21 @@
  * A disk that rejects writes (full, read-only, broken), or a lock that is not released, makes the
  * store unavailable: affected calls fail with `StoreUnavailable`, and the store retries until
  * writes succeed. A failed flush is never retried, because the kernel may have dropped the pages
- * and marked them clean: everything fails until the process is restarted.
+ * and marked them clean: everything fails until the process is restarted. Whether commits that
+ * waited for this flush are still there after the restart is unknown (`CommitUncertain`).
  */
 import { closeSync, fdatasync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import type { Log } from '../../core/log.ts';
-import { type DiskFailure, StoreUnavailable, diskFailure, isLocked } from '../failures.ts';
+import {
+  CommitUncertain,
+  type DiskFailure,
+  StoreUnavailable,
+  diskFailure,
+  isLocked,
+} from '../failures.ts';
 import { makeFolder } from './make-folder.ts';
 import { migrateWith } from '../migrate.ts';
 import type {
@@ -358,10 +365,13 @@ export class SqliteStore implements FileStore {
   }
 
   #flushed(covered: readonly FileWork[]): void {
+    const failure = this.#flushFailure;
     for (const work of covered) {
-      if (this.#flushFailure === undefined) work.done();
-      else work.failed(this.#flushFailure);
+      if (failure === undefined) work.done();
+      else work.failed(new CommitUncertain(failure.message, { cause: failure }));
     }
+    // Work that has not run yet must have no effect.
+    if (failure !== undefined) for (const work of this.#queue.splice(0)) work.failed(failure);
     if (this.#queue.length > 0) this.#drainLater();
     if (this.#unflushed.length > 0) this.#flushCommits();
     else {
