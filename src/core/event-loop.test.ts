@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { hash, randomBytes } from 'node:crypto';
 import { test } from 'node:test';
-import { atOnce, decodeBase64, inTurns, joinInTurns, sha256InTurns } from './event-loop.ts';
+import { atOnce, decodeBase64, inTurns, joinBytes, sha256InTurns } from './event-loop.ts';
 
 /** Counts the turns of the event loop during `work`. */
 async function countTurns<T>(work: () => Promise<T>): Promise<{ result: T; turns: number }> {
@@ -63,7 +63,16 @@ test('`sha256InTurns` returns the hash of all bytes', async () => {
 test('pieces are joined in turns', async () => {
   const pieces = [0, 1, 700_000, 64, 2_000_000, 1_048_576, 65_536].map((size) => randomBytes(size));
   const expected = Buffer.concat(pieces);
-  const { result, turns } = await countTurns(() => joinInTurns(pieces, expected.length));
+  const { result, turns } = await countTurns(() =>
+    Promise.resolve(joinBytes(pieces, expected.length)),
+  );
   assert.ok(result.equals(expected));
   assert.ok(turns >= 2, `${turns} turns`);
+});
+
+test('a few bytes are joined at once, and one piece is not copied', () => {
+  const [first, second] = [randomBytes(10), randomBytes(20)] as const;
+  assert.deepEqual(joinBytes([first, second], 30), Buffer.concat([first, second]));
+  assert.equal(joinBytes([first], 10), first);
+  assert.deepEqual(joinBytes([], 0), Buffer.alloc(0));
 });

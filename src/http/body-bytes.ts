@@ -17,7 +17,7 @@ import {
   gzip,
   gzipSync,
 } from 'node:zlib';
-import { joinInTurns } from '../core/event-loop.ts';
+import { joinBytes } from '../core/event-loop.ts';
 import { Fault } from '../core/faults.ts';
 
 /** RFC 9110 §8.3.1: a type, a subtype, and what follows a semicolon. */
@@ -93,7 +93,7 @@ export function readBytes<R extends Receiver>(
   };
   request.on('data', take);
   request.on('end', () => {
-    resolve(joined(pieces, sizeBytes));
+    resolve(joinBytes(pieces, sizeBytes));
     // The request outlives its body, which can be released once an engine has it.
     pieces = [];
   });
@@ -196,9 +196,6 @@ export function encoder(coding: Coding): Transform {
   return createBrotliCompress({ params });
 }
 
-/** Larger bodies are joined in turns of the event loop. */
-const JOINED_AT_ONCE_BYTES = 1024 * 1024;
-
 const DECODERS = {
   gzip: createGunzip,
   'x-gzip': createGunzip,
@@ -260,14 +257,5 @@ export async function decoded(
       cause,
     });
   }
-  return joined(chunks, sizeBytes);
-}
-
-/** Most bodies are one piece or small; a large one would block other requests. */
-function joined(pieces: readonly Buffer[], sizeBytes: number): Buffer | Promise<Buffer> {
-  const only = pieces.length === 1 ? pieces[0] : undefined;
-  if (only !== undefined) return only;
-  return sizeBytes > JOINED_AT_ONCE_BYTES
-    ? joinInTurns(pieces, sizeBytes)
-    : Buffer.concat(pieces, sizeBytes);
+  return joinBytes(chunks, sizeBytes);
 }

@@ -11,7 +11,7 @@
 import { Resolver } from 'node:dns/promises';
 import type { LookupFunction } from 'node:net';
 import { buildConnector, Client, type Dispatcher } from 'undici';
-import { joinInTurns } from '../core/event-loop.ts';
+import { joinBytes } from '../core/event-loop.ts';
 import { Fault } from '../core/faults.ts';
 import { addressRule, type AddressRule } from './guard-address.ts';
 import { ACCEPTED_ENCODINGS, drainBody, type Sink, tooLarge } from './guard-body.ts';
@@ -153,7 +153,7 @@ export class Guard {
     };
     try {
       const { url: finalUrl, mediaType, charset } = await this.stream(url, buffer, wanted);
-      return { url: finalUrl, mediaType, charset, bytes: await joinInTurns(chunks, bufferedBytes) };
+      return { url: finalUrl, mediaType, charset, bytes: await joinBytes(chunks, bufferedBytes) };
     } finally {
       this.#count(wanted.caller, 'bytes', -bufferedBytes);
     }
