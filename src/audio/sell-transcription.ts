@@ -17,6 +17,7 @@ import { type Log, reasonOf } from '../core/log.ts';
 import type { Nano } from '../core/money.ts';
 import type { MediaWorkspace, MediaFile, MediaFiles } from '../documents/media-files.ts';
 import type { EngineResponse, EngineCall, Engines, FailureReason } from '../engines/engines.ts';
+import { type LearnedFields, OmittedFields } from '../engines/learned-fields.ts';
 import { type RefusalCodes, mediaEngineFault } from '../engines/media-engine-fault.ts';
 import {
   type AudioPiece,
@@ -51,6 +52,7 @@ export interface TranscriptionsParts extends SellingParts {
   readonly maxSeconds: number;
   readonly clock: Clock;
   readonly log: Log;
+  readonly learned: LearnedFields;
 }
 
 export interface TranscriptionOrder {
@@ -97,6 +99,7 @@ interface Run extends HeldWork {
   readonly order: TranscriptionOrder;
   readonly pcmPath: string;
   readonly durationMs: number;
+  readonly responses: TranscriptionResponses;
   stream: TranscriptStream | undefined;
   doneMs: number;
   /** The caller does not read the response, so the engine was aborted. */
@@ -127,6 +130,7 @@ export async function sellTranscription(
         ...sound,
         parts,
         order,
+        responses: new TranscriptionResponses(order.options),
         stream: undefined,
         doneMs: 0,
         isStalled: false,
@@ -255,17 +259,16 @@ function outcomeOf(run: Run, costNano: Nano, status: 'completed' | 'aborted', te
 }
 
 async function transcribeAll(run: Run): Promise<PieceTranscript[]> {
-  const { parts, context, durationMs } = run;
+  const { parts, context, durationMs, responses } = run;
   const pieces: PieceTranscript[] = [];
-  const responses = new TranscriptionResponses(run.order.options);
   const startedMs = parts.clock.monotonicMs();
   for await (const piece of audioPieces(run.pcmPath, PIECE_SECONDS, CUT_SECONDS)) {
     if (run.stream === undefined) {
-      const { body } = await requestPiece(run, responses, piece);
+      const { body } = await requestPiece(run, piece);
       const transcript = responses.read(body, piece);
       if (transcript.lacks !== undefined) throw noTimes(run.model, transcript.lacks);
       pieces.push(transcript);
-    } else await streamPiece(run, run.stream, responses, piece);
+    } else await streamPiece(run, run.stream, piece);
     run.doneMs = piece.endMs;
     if (piece.endMs >= durationMs) break;
     const spentMs = parts.clock.monotonicMs() - startedMs;
@@ -279,18 +282,15 @@ async function transcribeAll(run: Run): Promise<PieceTranscript[]> {
 }
 
 /** Transcribes one piece as a stream. An engine without streaming is requested without it. */
-async function streamPiece(
-  run: Run,
-  stream: TranscriptStream,
-  responses: TranscriptionResponses,
-  piece: AudioPiece,
-): Promise<void> {
+async function streamPiece(run: Run, stream: TranscriptStream, piece: AudioPiece): Promise<void> {
+  const { responses, parts } = run;
+  const omitted = new OmittedFields(parts.learned, responses.optionalFields(true));
   const ms = piece.endMs - piece.startMs;
   stream.beginPiece();
   const { attempts } = run;
   const streamed = await stream.requestPiece({
-    engines: run.parts.engines,
-    call: callOf(run, responses, piece, true),
+    engines: parts.engines,
+    call: callOf(run, piece, omitted, true),
     maxCharacters: maxCharactersOf(ms),
     // The response headers contain the engine.
     onHead: (head) => {
@@ -300,6 +300,7 @@ async function streamPiece(
   });
   const { outcome, body, problem, isWhole } = streamed;
   run.attempts = attempts + outcome.attempts;
+  if (outcome.ok) omitted.learn(outcome.replica);
   // The engine received the whole piece, so all of it is charged.
   if (stream.hasPiece) run.doneMs = piece.endMs;
   const { aborted } = run.context.workSignal;
@@ -310,7 +311,7 @@ async function streamPiece(
       return void stream.writeText(responses.read(body, piece).text);
   }
   if (!aborted && !stream.hasPiece && (outcome.ok || WITHOUT_STREAM.has(outcome.reason))) {
-    const whole = await requestPiece(run, responses, piece);
+    const whole = await requestPiece(run, piece);
     return void stream.writeText(responses.read(whole.body, piece).text);
   }
   if (!outcome.ok && problem === undefined) {
@@ -324,9 +325,9 @@ async function streamPiece(
 const WITHOUT_STREAM: ReadonlySet<FailureReason> = new Set(['refused', 'failed', 'garbage']);
 
 function callOf(
-  { context, model, order, pcmPath }: Run,
-  responses: TranscriptionResponses,
+  { context, model, order, pcmPath, responses }: Run,
   piece: AudioPiece,
+  omitted: OmittedFields,
   asStream: boolean,
 ): EngineCall {
   const boundary = `farebox-${context.requestId}`;
@@ -339,8 +340,12 @@ function callOf(
     path,
     isOptionalPath: order.task === 'translate',
     contentType: `multipart/form-data; boundary=${boundary}`,
-    buildBody: (replica) =>
-      multipartBody(boundary, responses.parts(replica.model, sound, asStream)),
+    buildBody: (replica, refusal) => {
+      if (refusal !== undefined && !omitted.add(replica, refusal)) return undefined;
+      const isOmitted = (field: string): boolean => omitted.has(replica, field);
+      return multipartBody(boundary, responses.parts(replica.model, sound, asStream, isOmitted));
+    },
+    canAmend: true,
     maxResponseBytes: MAX_ANSWER_BYTES,
     caller: context.caller.accountId,
     tries: context,
@@ -348,27 +353,22 @@ function callOf(
   };
 }
 
-async function requestPiece(
-  run: Run,
-  responses: TranscriptionResponses,
-  piece: AudioPiece,
-): Promise<EngineResponse> {
-  const { parts, model } = run;
-  for (;;) {
-    const response = await parts.engines.collect({
-      ...callOf(run, responses, piece, false),
-      isUsable: (body) => responses.isUsable(body, piece.endMs - piece.startMs),
-    });
-    if (response.ok) {
-      run.replica = response.replica.engine;
-      run.attempts += response.attempts;
-      return response;
-    }
-    const isOverFormat = response.reason === 'refused' && response.status === 400;
-    if (isOverFormat && responses.useShortFormat()) continue;
-    if (isOverFormat && responses.wantsTimes) throw noTimes(model, responses.wantsTimes);
-    throw mediaEngineFault(response, model.id, REFUSALS);
+async function requestPiece(run: Run, piece: AudioPiece): Promise<EngineResponse> {
+  const { parts, model, responses } = run;
+  const omitted = new OmittedFields(parts.learned, responses.optionalFields(false));
+  const response = await parts.engines.collect({
+    ...callOf(run, piece, omitted, false),
+    isUsable: (body) => responses.isUsable(body, piece.endMs - piece.startMs),
+  });
+  if (response.ok) {
+    omitted.learn(response.replica);
+    run.replica = response.replica.engine;
+    run.attempts += response.attempts;
+    return response;
   }
+  const isOverFormat = response.reason === 'refused' && response.status === 400;
+  if (isOverFormat && responses.wantsTimes) throw noTimes(model, responses.wantsTimes);
+  throw mediaEngineFault(response, model.id, REFUSALS);
 }
 
 /** The Fault for a model without times: subtitles cannot be written then. */

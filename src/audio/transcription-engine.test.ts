@@ -66,5 +66,5 @@ test('`read` converts times of a piece to times of the media, clamped to the pie
   ] as const) {
     assert.equal(responses.read(Buffer.from(JSON.stringify(body)), piece).lacks, lacks);
   }
-  assert.equal(responses.useShortFormat(), false);
+  assert.deepEqual(responses.optionalFields(false), []);
 });

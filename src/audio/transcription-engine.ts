@@ -2,8 +2,9 @@
  * Requests to transcription servers and their responses, in the common formats. The verbose format
  * contains the language; a server that does not support it is requested with the short one.
  */
-import { parsedJson } from '../json/json-text.ts';
 import { z } from 'zod';
+import { type Rejects, rejectsAsUnknown } from '../engines/learned-fields.ts';
+import { parsedJson } from '../json/json-text.ts';
 import type { FileSlice, FormPart } from '../net/multipart-body.ts';
 
 export type Granularity = 'segment' | 'word';
@@ -60,6 +61,11 @@ const TranscriptBody = z.object({
   words: z.array(Word).optional().catch(undefined),
 });
 
+/** The verbose format; without it a transcript has no times. */
+const VERBOSE = 'verbose_json';
+/** Without these options an engine transcribes the same words, except for its choice among similar ones. */
+const HINTS = ['temperature', 'prompt'] as const;
+
 const FRAME_MS = 10;
 /** Three times the fastest speech; longer text is a model that repeats itself endlessly. */
 const MAX_CHARACTERS_PER_SECOND = 100;
@@ -76,7 +82,6 @@ interface SpeechPiece {
 }
 
 export class TranscriptionResponses {
-  #format: 'verbose_json' | 'json' = 'verbose_json';
   readonly #codes = new Map<string, string>();
   readonly #options: TranscriptionOptions;
 
@@ -88,24 +93,38 @@ export class TranscriptionResponses {
     return this.#options.times.includes('word') ? 'word' : this.#options.times[0];
   }
 
-  /** Switches to the short format; `false` if it is in use or cannot contain the times. */
-  useShortFormat(): boolean {
-    if (this.wantsTimes !== undefined || this.#format === 'json') return false;
-    this.#format = 'json';
-    return true;
+  /** The options that an engine may reject; the request is then repeated without them. */
+  optionalFields(asStream: boolean): [string, Rejects][] {
+    const hints = HINTS.filter((name) => this.#options[name] !== undefined);
+    const named: [string, Rejects][] = hints.map((name) => [name, rejectsAsUnknown(name)]);
+    if (asStream) named.push(['stream', (text) => text.search(/\bstream\b/i)]);
+    // Servers reject the format in many ways: any rejection may be of it, unless it names a field.
+    else if (this.wantsTimes === undefined) named.push([VERBOSE, (text) => text.length]);
+    return named;
   }
 
-  parts(model: string, sound: FileSlice, asStream = false): FormPart[] {
+  parts(
+    model: string,
+    sound: FileSlice,
+    asStream: boolean,
+    isOmitted: (field: string) => boolean,
+  ): FormPart[] {
     const { language, temperature, prompt, times } = this.#options;
     // All servers return segments by default; few support the field.
     const named = times.includes('word') ? times : [];
+    const isShort = asStream || (this.wantsTimes === undefined && isOmitted(VERBOSE));
+    const optional = {
+      ...(asStream && { stream: 'true' }),
+      ...(temperature !== undefined && { temperature: String(temperature) }),
+      ...(prompt !== undefined && { prompt }),
+    };
     return [
       { name: 'model', data: model },
-      { name: 'response_format', data: asStream ? 'json' : this.#format },
-      ...(asStream ? [{ name: 'stream', data: 'true' }] : []),
+      { name: 'response_format', data: isShort ? 'json' : VERBOSE },
       ...(language === undefined ? [] : [{ name: 'language', data: language }]),
-      ...(temperature === undefined ? [] : [{ name: 'temperature', data: String(temperature) }]),
-      ...(prompt === undefined ? [] : [{ name: 'prompt', data: prompt }]),
+      ...Object.entries(optional).flatMap(([name, data]) =>
+        isOmitted(name) ? [] : [{ name, data }],
+      ),
       ...named.map((data) => ({ name: 'timestamp_granularities[]', data })),
       { name: 'file', file: { filename: 'sound.wav', contentType: 'audio/wav' }, data: sound },
     ];

@@ -72,6 +72,7 @@ export function mediaFeature(shared: FeatureParts, parts: MediaFeatureParts): Fe
     ...common,
     files,
     media: media,
+    learned,
     maxSeconds: config.media.maxTranscriptionSeconds,
   };
   const hearingFiles = {

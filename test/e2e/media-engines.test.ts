@@ -80,6 +80,10 @@ models:
     type: asr
     price: { perSecond: 0.0001 }
     replicas: [{ engine: studio, model: whisper-1 }]
+  - id: simple-ears
+    type: asr
+    price: { perSecond: 0.0001 }
+    replicas: [{ engine: studio, model: simple }]
   - id: scissors
     type: inpaint
     price: { perImage: 0.02 }
@@ -506,6 +510,14 @@ describe('an external video engine', () => {
 });
 
 describe('an external transcription server', () => {
+  const upload = (fields: readonly (readonly [string, string])[]) => {
+    const form = new FormData();
+    for (const [name, value] of fields) form.append(name, value);
+    form.set('file', new Blob([new Uint8Array(toneWav('a b'))]), 'said.wav');
+    const headers = { authorization: `Bearer ${farebox.owner.secret}` };
+    return fetch(`${farebox.url}/audio/transcriptions`, { method: 'POST', headers, body: form });
+  };
+
   test('gets WAV by the OpenAI protocol, and its language becomes a code', async () => {
     engine.answer = (_heard, response) =>
       sendJson(response, 200, { text: ' Hello there. ', language: 'english', duration: 2 });
@@ -530,6 +542,52 @@ describe('an external transcription server', () => {
     assert.deepEqual(body, { transcript: 'short', lang: 'und' });
   });
 
+  test('is called without the options that it does not know', async () => {
+    const sent: string[][] = [];
+    const refusal = (field: string) => ({ error: { message: `Unknown parameter: '${field}'` } });
+    engine.answer = ({ body }, response) => {
+      const names = [...body.matchAll(/; name="([^"]+)"/g)].map(([, name]) => String(name));
+      sent.push(names);
+      const unknown = ['temperature', 'prompt', 'stream'].find((one) => names.includes(one));
+      if (unknown !== undefined) return sendJson(response, 400, refusal(unknown));
+      if (body.includes('verbose_json')) return sendJson(response, 422, { detail: 'no' });
+      return sendJson(response, 200, { text: 'Short.' });
+    };
+    const before = await spent();
+    const fields = [
+      ['model', 'simple-ears'],
+      ['temperature', '0.2'],
+      ['prompt', 'Names: Ann'],
+      ['language', 'en'],
+    ] as const;
+    const first = await upload(fields);
+    assert.equal(first.status, 200, await first.text());
+    const known = ['model', 'response_format', 'language', 'file'];
+    assert.deepEqual(sent.at(-1), known);
+    assert.equal(sent.length, 4);
+    const next = await upload(fields);
+    assert.deepEqual([next.status, sent.slice(4)], [200, [known]]);
+    for (const calls of [2, 1]) {
+      sent.length = 0;
+      const stream = await upload([...fields, ['stream', 'true']]);
+      assert.match(await stream.text(), /"transcript\.text\.delta","delta":"Short\."/);
+      assert.equal(sent.length, calls);
+    }
+    assert.equal((await spent()) - before, 800_000n);
+  });
+
+  test('that rejects a language is called with it by the next request', async () => {
+    engine.answer = ({ body }, response) => {
+      const text = "The language 'xx' is not supported";
+      return body.includes('name="language"')
+        ? sendJson(response, 400, { error: { message: text } })
+        : sendJson(response, 200, { text: 'Any.' });
+    };
+    for (let time = 0; time < 2; time += 1) {
+      assert.equal((await upload([['language', 'xx']])).status, 422);
+    }
+  });
+
   test('gets eleven minutes of audio in two parts, each a WAV file', async () => {
     let pieces = 0;
     engine.answer = (_heard, response) =>
@@ -542,13 +600,6 @@ describe('an external transcription server', () => {
   });
 
   test('gets the options of an upload, and its timestamps are passed on', async () => {
-    const upload = (fields: readonly (readonly [string, string])[]) => {
-      const form = new FormData();
-      for (const [name, value] of fields) form.append(name, value);
-      form.set('file', new Blob([new Uint8Array(toneWav('a b'))]), 'said.wav');
-      const headers = { authorization: `Bearer ${farebox.owner.secret}` };
-      return fetch(`${farebox.url}/audio/transcriptions`, { method: 'POST', headers, body: form });
-    };
     const segments = [{ id: 4, start: 0, end: 1.5, text: ' Hello <there>. ', no_speech_prob: 0.1 }];
     const words = [{ word: 'Hello', start: 0, end: 0.5 }];
     engine.answer = (_heard, response) =>

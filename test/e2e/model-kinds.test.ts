@@ -82,6 +82,7 @@ ${[0, 1, 2, 3, 4].map((place) => `  - { id: guard-${place}, type: moderation, pr
 ${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: sorter-${place}, type: rerank, price: { input: 1 }, replicas: [{ engine: studio }] }`).join('\n')}
   - { id: ears, type: asr, price: { perSecond: 0.001 }, replicas: [{ engine: studio, model: whisper-1 }] }
   - { id: deaf, type: asr, price: { perSecond: 0.001 }, replicas: [{ engine: studio, model: whisper-0 }] }
+  - { id: slow-ears, type: asr, price: { perSecond: 0.001 }, replicas: [{ engine: studio, model: whisper-2 }] }
   - { id: plain, type: image, price: { perImage: 0 }, replicas: [{ engine: studio }] }
 ${[0, 1, 2, 3, 4, 5, 6, 7].map((place) => `  - { id: bad-${place}, type: image, price: { perImage: 0.01 }, replicas: [{ engine: studio }] }`).join('\n')}
 `;
@@ -1295,7 +1296,8 @@ describe('POST /audio/transcriptions as a stream', () => {
     fixture.engine.on(path, ({ bytes }, response) =>
       isAskedToStream(bytes) ? refuse(response) : sendJson(response, whole),
     );
-    const [{ deltas, last }, nano] = await cost(() => heard({ response_format: 'text' }));
+    const asked = { model: 'slow-ears', response_format: 'text' };
+    const [{ deltas, last }, nano] = await cost(() => heard(asked));
     assert.deepEqual(deltas, ['Good morning.']);
     assert.equal(last?.type, 'transcript.text.done');
     assert.equal(nano, 1_000_000n);
