@@ -68,3 +68,26 @@ test('`read` converts times of a piece to times of the media, clamped to the pie
   }
   assert.deepEqual(responses.optionalFields(false), []);
 });
+
+test('`read` takes words from segments, and joins tokens to words', () => {
+  const word = (text: string, start: number) => ({ word: text, start, end: start + 1 });
+  const segments = [
+    { start: 0, end: 3, text: ' Fare box,', words: [' Fare', ' bo', 'x', ','].map(word) },
+    { start: 3, end: 5, text: ' it runs', words: [word('it', 3), word('runs', 4)] },
+  ];
+  const body = { text: 'Fare box, it runs', segments };
+  const responses = new TranscriptionResponses({ times: ['segment', 'word'] });
+  const piece = { startMs: 10_000, endMs: 15_000 };
+  const transcript = responses.read(Buffer.from(JSON.stringify(body)), piece);
+  assert.deepEqual(transcript.words, [
+    { word: 'Fare', start: 10, end: 11 },
+    { word: 'box,', start: 11, end: 14 },
+    { word: 'it', start: 13, end: 14 },
+    { word: 'runs', start: 14, end: 15 },
+  ]);
+  assert.deepEqual(Object.keys(transcript.segments[0] ?? {}), ['start', 'end', 'text']);
+  assert.equal(transcript.lacks, undefined);
+  const many = Array.from({ length: 1_101 }, () => word('', 0));
+  const long = { text: 'a', segments: [{ start: 0, end: 1, text: 'a', words: many }] };
+  assert.equal(responses.isUsable(Buffer.from(JSON.stringify(long)), 1_000), false);
+});

@@ -24,7 +24,7 @@ export interface TimeRange {
   readonly end: number;
 }
 export type TimedWord = z.infer<typeof Word> & TimeRange;
-export type TimedSegment = z.infer<typeof Segment> & TimeRange;
+export type TimedSegment = Omit<z.infer<typeof Segment>, 'words'> & TimeRange;
 
 export interface PieceTranscript {
   readonly text: string;
@@ -49,6 +49,7 @@ const Segment = z.object({
   tokens: z.array(z.int()).optional().catch(undefined),
   /** Start of the window in frames of 10 ms. */
   seek: z.int().min(0).optional().catch(undefined),
+  words: z.array(Word).optional().catch(undefined),
 });
 
 /** A body with an error is rejected: some servers return 200 with an error and an empty text. */
@@ -135,7 +136,7 @@ export class TranscriptionResponses {
     const transcript = TranscriptBody.safeParse(parsedJson(String(body))).data;
     if (transcript === undefined) return false;
     const limit = maxCharactersOf(ms);
-    const { text, segments = [], words = [] } = transcript;
+    const { text, segments = [], words = segments.flatMap((one) => one.words ?? []) } = transcript;
     return [[text], segments.map((segment) => segment.text), words.map(({ word }) => word)].every(
       (texts) => countCharacters(texts) <= limit,
     );
@@ -149,7 +150,8 @@ export class TranscriptionResponses {
     const transcript = TranscriptBody.parse(parsedJson(String(body)));
     const text = transcript.text.trim();
     const { times } = this.#options;
-    const given = { segment: transcript.segments, word: transcript.words };
+    const { segments: segment, words = wordsWithin(segment) } = transcript;
+    const given = { segment: segment?.map(({ words: _words, ...one }) => one), word: words };
     const isMissing = (one: Granularity): boolean => text !== '' && (given[one] ?? []).length === 0;
     return {
       text,
@@ -180,6 +182,23 @@ export class TranscriptionResponses {
 /** Counts at least one character per entry, so that a list of empty entries is not silence. */
 function countCharacters(texts: readonly string[]): number {
   return texts.reduce((sum, { length }) => sum + Math.max(1, length), 0);
+}
+
+/**
+ * The words of segments, which some servers report there. Those of whisper.cpp are tokens, of which
+ * the first of a word begins with a space.
+ */
+function wordsWithin(segments: readonly z.infer<typeof Segment>[] = []): TimedWord[] {
+  return segments.flatMap(({ words = [] }) => {
+    const areTokens = words.some(({ word }) => word.startsWith(' '));
+    const joined: TimedWord[] = [];
+    for (const one of words) {
+      const last = areTokens && !one.word.startsWith(' ') ? joined.pop() : undefined;
+      const text = (last?.word ?? '') + one.word.trim();
+      joined.push({ word: text, start: last?.start ?? one.start, end: one.end });
+    }
+    return joined;
+  });
 }
 
 /** Converts times within a piece to times of the media, clamped to the piece. */
