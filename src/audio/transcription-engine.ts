@@ -71,7 +71,7 @@ const FRAME_MS = 10;
 /** Three times the fastest speech; longer text is a model that repeats itself endlessly. */
 const MAX_CHARACTERS_PER_SECOND = 100;
 /** Allowance for text that a model finds in a moment of noise. */
-const SLACK_CHARACTERS = 1_000;
+const SLACK_CHARACTERS = 200;
 
 export function maxCharactersOf(ms: number): number {
   return (ms / 1_000) * MAX_CHARACTERS_PER_SECOND + SLACK_CHARACTERS;

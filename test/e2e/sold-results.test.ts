@@ -309,6 +309,7 @@ describe('a transcript', () => {
     ['null', json({ text: null })],
     ['an error beside no text', json({ text: '', error: 'cuda out of memory' })],
     ['longer than anybody speaks', json({ text: 'la '.repeat(5_000) })],
+    ['of hundreds of words in two seconds', json({ text: 'la '.repeat(300) })],
     ['JSON that is cut', json('{"text":"Hel')],
   ];
   for (const [name, answer] of GARBAGE) {
