@@ -15,7 +15,7 @@ import {
   type Hold,
   type HoldResult,
   type HoldRequest,
-  type Expected,
+  type OnCommit,
   type Ledger,
   NO_TOKENS,
   type SettleRequest,
@@ -363,7 +363,7 @@ export class Sale implements Counted {
    * must be idempotent. A request with an idempotency key is charged in the transaction that spends
    * its key. `expected`: see `Holds.settle`.
    */
-  async settle(outcome: Outcome, together?: Together, expected?: Expected): Promise<Settlement> {
+  async settle(outcome: Outcome, together?: Together, expected?: OnCommit): Promise<Settlement> {
     const { ledger, waits, observers, tagBounds, clock } = this.#context;
     const { requestId, caller, kind, modelId, priceVersion, metadata, paid } = this.request;
     const { supplierCost } = this.request;

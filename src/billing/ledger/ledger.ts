@@ -123,7 +123,7 @@ export {
 } from './usage-sums.ts';
 export {
   type Balances,
-  type Expected,
+  type OnCommit,
   type HouseAccount,
   type Hold,
   type HoldResult,

@@ -21,7 +21,7 @@ import {
   planHold,
 } from '../rules.ts';
 import type {
-  Expected,
+  OnCommit,
   Hold,
   HoldResult,
   HoldFigures,
@@ -70,7 +70,7 @@ interface Waiting {
   readonly held: MemoryHold;
   readonly accountId: string;
   readonly capIds: readonly string[] | undefined;
-  readonly expected: Expected | undefined;
+  readonly expected: OnCommit | undefined;
   readonly resolve: (settlement: Settlement) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -142,7 +142,7 @@ export class MemoryHolds implements Holds {
     return lifetime === 'durable' ? this.#write(request, hold, nowMs) : { ok: true, hold };
   }
 
-  settle(request: SettleRequest, hold: Hold, expected?: Expected): Promise<Settlement> {
+  settle(request: SettleRequest, hold: Hold, expected?: OnCommit): Promise<Settlement> {
     const held = hold as MemoryHold; // `place` creates no other kind
     if (held.settled !== undefined) return repeated(held.settled);
     const { promise, resolve, reject } = Promise.withResolvers<Settlement>();

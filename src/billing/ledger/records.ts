@@ -130,7 +130,7 @@ export interface Settlement {
  * Receives the result of a settle after its commit and before its flush to disk, so that other work
  * runs meanwhile (SQLite only). Called at most once; must not throw. The settle can still fail.
  */
-export type Expected = (settlement: Settlement) => void;
+export type OnCommit = (settlement: Settlement) => void;
 
 export interface HoldFigures {
   readonly count: number;
@@ -152,7 +152,7 @@ export type WhileAway = 'drop-work' | 'fail' | 'wait' | KeyFence;
 export interface Holds {
   /** Sets money aside, or returns why not. A crash undoes it, unless it is durable. */
   place(request: HoldRequest): HoldResult | Promise<HoldResult>;
-  settle(request: SettleRequest, hold: Hold, expected?: Expected): Promise<Settlement>;
+  settle(request: SettleRequest, hold: Hold, expected?: OnCommit): Promise<Settlement>;
   /** Settles and runs `work` in one transaction; `work` may run twice, so it must use only `tx`. */
   settleWith(
     request: SettleRequest,
