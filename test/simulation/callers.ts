@@ -47,7 +47,7 @@ export interface CallerAccount extends CallerPlan {
   readonly secret: string;
 }
 
-interface What {
+interface ChatKind {
   readonly isStream: boolean;
   readonly maxTokens: number;
 }
@@ -58,9 +58,11 @@ interface Usage {
 }
 
 /** The part of a run that callers use. */
-interface Town {
+export interface Town {
+  /** `true` once callers and people begin nothing new. */
   readonly isOver: boolean;
   readonly moments: Moments;
+  /** URL of a server. */
   url(): string;
 }
 
@@ -119,7 +121,7 @@ export class Caller {
   }
 
   /** Repeats a request under its key, sometimes twice at once, until it has a response. */
-  async #untilAnswered(key: string, what: What): Promise<void> {
+  async #untilAnswered(key: string, what: ChatKind): Promise<void> {
     const { random } = world();
     for (let tries = 0; tries < MAX_TRIES && !this.#town.isOver; tries += 1) {
       const patienceMs = random.between(1, random.pick(KEYED_PATIENCE_MS));
@@ -132,7 +134,7 @@ export class Caller {
   }
 
   async #send(
-    how: What & {
+    how: ChatKind & {
       readonly key: string | undefined;
       readonly leaveAfterBytes?: number;
       readonly patienceMs?: number;

@@ -1,9 +1,8 @@
 /** The operator, and payers with their banks. */
 import { decimalUsd } from '../../src/core/money.ts';
 import type { StripeDouble, StripeEvent } from '../support/stripe-double.ts';
-import type { Caller, CallerAccount } from './callers.ts';
+import type { Caller, CallerAccount, Town } from './callers.ts';
 import { send } from './http-client.ts';
-import type { Moments } from './moments.ts';
 import type { Plan } from './plan.ts';
 import { type Machine, world } from './world.ts';
 
@@ -12,9 +11,7 @@ const PATIENCE_MS = 60_000;
 const CREDIT_STEP_NANO = 100_000;
 
 /** The part of a run that people use. */
-export interface Town {
-  /** `true` once callers and people begin nothing new. */
-  readonly isOver: boolean;
+interface PeopleTown extends Town {
   readonly isCalm: boolean;
   readonly callers: readonly Caller[];
   readonly credited: Map<string, { accountId: string; amountNano: bigint }>;
@@ -24,13 +21,10 @@ export interface Town {
   readonly stripeMachine: Machine;
   /** Secret of the operator. */
   readonly owner: string;
-  /** URL of a server. */
-  url(): string;
-  readonly moments: Moments;
 }
 
 /** Credits callers by the API, and repeats each credit under its reference until it is confirmed. */
-export async function operate(town: Town): Promise<void> {
+export async function operate(town: PeopleTown): Promise<void> {
   const { random } = world();
   for (let count = 0; !town.isOver; count += 1) {
     await world().sleep(random.between(1, 2 * town.plan.creditEveryMs));
@@ -57,7 +51,7 @@ export async function operate(town: Town): Promise<void> {
 }
 
 /** Payers pay with cards, banks decide and dispute, and webhooks arrive late, twice or never. */
-export async function payByCard(town: Town): Promise<void> {
+export async function payByCard(town: PeopleTown): Promise<void> {
   const { random } = world();
   const stripe = town.stripe;
   const payers = town.callers.filter(({ account }) => account.kind === 'payer');
@@ -89,7 +83,7 @@ export async function payByCard(town: Town): Promise<void> {
   }
 }
 
-async function checkout(town: Town, { secret, name }: CallerAccount): Promise<void> {
+async function checkout(town: PeopleTown, { secret, name }: CallerAccount): Promise<void> {
   const reply = await send({
     method: 'POST',
     url: `${town.url()}/billing/checkout`,
@@ -100,7 +94,7 @@ async function checkout(town: Town, { secret, name }: CallerAccount): Promise<vo
   world().note(`${name} saw ${reply?.status ?? 'no response'} for a checkout`);
 }
 
-async function deliverSome(town: Town): Promise<void> {
+async function deliverSome(town: PeopleTown): Promise<void> {
   const { random } = world();
   for (let left = town.events.length; left > 0; left -= 1) {
     const [event] = town.events.splice(random.between(0, town.events.length - 1), 1);

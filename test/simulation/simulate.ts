@@ -68,8 +68,9 @@ const realMs = performance.now.bind(performance);
 enter(new World('start'));
 const database = processes > 1 ? await SimulatedPostgres.start() : undefined;
 replaceEdges();
-const { Town } = await import('./town.ts');
+const { Town, removeOldFolders } = await import('./town.ts');
 const { resetLibraries } = await import('./libraries.ts');
+removeOldFolders();
 
 const durationMs =
   Number(values.hours ?? Number(values.minutes) / MINUTES_PER_HOUR) * MINUTES_PER_HOUR * MINUTE_MS;

@@ -1,11 +1,19 @@
 /** One run: a server, its model servers, a card processor, an operator and callers, under faults. */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, globSync, mkdtempSync, rmSync } from 'node:fs';
 import { welcomeOwner } from '../../src/server/stores.ts';
 import type { Config } from '../../src/config/config.ts';
 import { usdToNano } from '../../src/core/money.ts';
 import { StoreUnavailable } from '../../src/db/db.ts';
 import { StripeDouble, type StripeEvent } from '../support/stripe-double.ts';
-import { BUDGET, CREDIT_USD, Caller, type CallerAccount, LIMIT_USD, MODEL } from './callers.ts';
+import {
+  BUDGET,
+  CREDIT_USD,
+  Caller,
+  type CallerAccount,
+  LIMIT_USD,
+  MODEL,
+  type Seen,
+} from './callers.ts';
 import { Chain, PAY_TO } from './chain.ts';
 import { ChainNode } from './chain-node.ts';
 import type { SimulatedPostgres } from './database.ts';
@@ -26,6 +34,8 @@ const MODEL_PORTS = [9_001, 9_002];
 /** Time after the last fault in which everything must end, and in which a late effect would show. */
 const MAX_CALM_MS = 11 * 60_000;
 const MIN_CALM_MS = 60_000;
+/** The process id follows. */
+const FOLDERS = '/dev/shm/farebox-simulation-';
 const NEW_CHECKOUT = 'POST /v1/checkout/sessions';
 const NODE_PORTS = [8_545, 8_546, 8_547];
 /** Pays the gas of settlements. */
@@ -71,20 +81,20 @@ export interface RunResult {
   readonly simulatedMs: number;
 }
 
-export class Town {
+export class Town implements Struck, Witness {
   readonly plan: Plan;
-  readonly #chain: Chain;
-  readonly #nodes: readonly ChainNode[];
-  readonly #database: SimulatedPostgres | undefined;
-  readonly #folder = mkdtempSync('/dev/shm/farebox-simulation-');
-  readonly #models: ModelServer[] = [];
-  readonly #fareboxes: FareboxMachine[] = [];
+  readonly chain = new Chain();
+  readonly nodes = NODE_PORTS.map((port) => new ChainNode(this.chain, port));
+  readonly models = MODEL_PORTS.map((port) => new ModelServer(`model ${port}`, port));
+  readonly fareboxes: FareboxMachine[] = [];
+  readonly database: SimulatedPostgres | undefined;
   readonly callers: Caller[] = [];
   readonly credited = new Map<string, { accountId: string; amountNano: bigint }>();
   readonly events: StripeEvent[] = [];
+  readonly stripeMachine = new Machine('card processor');
   stripe!: StripeDouble;
-  stripeMachine!: Machine;
   readonly moments = new Moments();
+  readonly #folder = mkdtempSync(`${FOLDERS}${process.pid}-`);
   isOver = false;
   isCalm = false;
   owner = '';
@@ -92,19 +102,17 @@ export class Town {
   /** More than one process needs a database. */
   constructor(plan: Plan, database?: SimulatedPostgres) {
     this.plan = plan;
-    this.#chain = new Chain();
-    this.#nodes = NODE_PORTS.map((port) => new ChainNode(this.#chain, port));
-    this.#database = plan.processes > 1 ? database : undefined;
+    this.database = plan.processes > 1 ? database : undefined;
   }
 
   /** URL of one of the servers, as behind a load balancer. */
   url(): string {
-    return world().random.pick(this.#fareboxes).url;
+    return world().random.pick(this.fareboxes).url;
   }
 
   /** Throws the first defect. */
   async run(): Promise<RunResult> {
-    await this.#database?.enter();
+    await this.database?.enter();
     const startedMs = world().nowMs;
     let isDone = false;
     try {
@@ -121,24 +129,16 @@ export class Town {
       closeDatabases();
       rmSync(this.#folder, { recursive: true, force: true });
     }
-    const seen = this.callers.flatMap((caller) => caller.seen);
     return {
       traceHash: world().traceHash(),
-      requests: seen.length,
-      served: seen.filter((one) => one.status === 200).length,
+      requests: this.seen.length,
+      served: this.seen.filter((one) => one.status === 200).length,
       simulatedMs: world().nowMs - startedMs,
     };
   }
 
   async #direct(): Promise<void> {
-    for (const port of MODEL_PORTS) {
-      const model = new ModelServer(`model ${port}`, port);
-      model.start();
-      this.#models.push(model);
-    }
-    const processor = new Machine('card processor');
-    this.stripeMachine = processor;
-    const stripe = await processor.run(() => StripeDouble.start());
+    const stripe = await this.stripeMachine.run(() => StripeDouble.start());
     this.stripe = stripe;
     stripe.onEvent = (event) => this.events.push(event);
     stripe.fate = (request) => {
@@ -146,9 +146,8 @@ export class Town {
       if (request === NEW_CHECKOUT) this.moments.happens('confirmation');
       return 'pass';
     };
-    this.#chain.start();
-    for (const node of this.#nodes) node.start();
-    const isShared = this.#database !== undefined;
+    for (const one of [...this.models, this.chain, ...this.nodes]) one.start();
+    const isShared = this.database !== undefined;
     for (let at = 0; at < this.plan.processes; at += 1) {
       const farebox = new FareboxMachine({
         name: isShared ? `farebox ${'abcdefgh'[at]!}` : 'farebox',
@@ -156,19 +155,22 @@ export class Town {
         port: FAREBOX_PORT + at,
         yaml: YAML(
           stripe.yaml(),
-          this.#nodes.map(({ url }) => url),
-          this.#database?.url,
+          this.nodes.map(({ url }) => url),
+          this.database?.url,
         ),
         isShared,
       });
-      this.#fareboxes.push(farebox);
+      this.fareboxes.push(farebox);
       await farebox.start();
     }
     await this.#openAccounts();
     const callers = this.callers.map((caller) =>
       new Machine(caller.account.name).run(() => caller.run()),
     );
-    const others = [operate(this), payByCard(this), this.#inspector(), ...this.#wallets()];
+    const wallets = Array.from({ length: this.plan.wallets }, (_, at) =>
+      new Machine(`wallet ${at + 1}`).run(() => payByWallet(this.chain, this)),
+    );
+    const others = [operate(this), payByCard(this), this.#inspector(), ...wallets];
     // Reports a defect at once.
     for (const other of others) other.catch((error: Error) => world().fail(error));
     await this.#strikes();
@@ -192,9 +194,8 @@ export class Town {
   async #hasEnded(): Promise<boolean> {
     try {
       this.#nothingRuns();
-      const { app, machine } = running(this.#fareboxes[0]);
-      const hasLeases = this.#database !== undefined;
-      await machine.run(() => runIsRight(app, this.#witness, hasLeases));
+      const { app, machine } = running(this.fareboxes[0]);
+      await machine.run(() => runIsRight(app, this, this.database !== undefined));
       return true;
     } catch {
       // Checked again, and at the end by `#verify`.
@@ -203,21 +204,19 @@ export class Town {
   }
 
   #nothingRuns(): void {
-    for (const farebox of this.#fareboxes) nothingRuns(running(farebox).app);
+    for (const farebox of this.fareboxes) nothingRuns(running(farebox).app);
   }
 
-  get #witness(): Witness {
-    return {
-      accounts: this.callers.map(({ account }) => account),
-      seen: this.callers.flatMap(({ seen }) => seen),
-      credited: this.credited,
-      stripe: this.stripe,
-      chain: this.#chain,
-    };
+  get accounts(): CallerAccount[] {
+    return this.callers.map(({ account }) => account);
+  }
+
+  get seen(): Seen[] {
+    return this.callers.flatMap(({ seen }) => seen);
   }
 
   async #openAccounts(): Promise<void> {
-    const { app, machine } = running(this.#fareboxes[0]);
+    const { app, machine } = running(this.fareboxes[0]);
     await machine.run(async () => {
       const { identity, ledger, store } = app.stores;
       const limits = { starterCreditUsd: '100' };
@@ -267,7 +266,7 @@ export class Town {
     for (const fault of this.plan.faults) {
       await world().sleep(Math.max(0, startedMs + fault.atMs - world().nowMs));
       world().note(`fault: ${fault.kind} for ${fault.forMs} ms`);
-      const struck = strike(this.#parts, fault);
+      const struck = strike(this, fault);
       // A machine that is down cannot fail again.
       if (ENDS_MACHINE.has(fault.kind)) await struck;
       else lasting.push(struck);
@@ -277,33 +276,15 @@ export class Town {
     Object.assign(world().weather, FAIR);
   }
 
-  #wallets(): Promise<void>[] {
-    return Array.from({ length: this.plan.wallets }, (_, at) =>
-      new Machine(`wallet ${at + 1}`).run(() => payByWallet(this.#chain, this)),
-    );
-  }
-
-  get #parts(): Struck {
-    return {
-      fareboxes: this.#fareboxes,
-      models: this.#models,
-      stripe: this.stripe,
-      chain: this.#chain,
-      nodes: this.#nodes,
-      database: this.#database,
-      moments: this.moments,
-    };
-  }
-
   /** Checks the books during the run. */
   async #inspector(): Promise<void> {
     while (!this.isCalm) {
       await world().sleep(LOOK_EVERY_MS);
-      const { app, machine } = world().random.pick(this.#fareboxes);
+      const { app, machine } = world().random.pick(this.fareboxes);
       if (app === undefined || machine === undefined) continue;
       if (machine.pausedUntilMs > world().nowMs) continue;
       const died = new Promise<void>((resolve) => machine.onDeath.add(resolve));
-      const look = () => whileReachable(booksAreRight(app, this.#chain));
+      const look = () => whileReachable(booksAreRight(app, this.chain));
       await Promise.race([machine.run(look), died]);
     }
   }
@@ -311,12 +292,12 @@ export class Town {
   /** Checks the records of the run, and stops the servers. */
   async #verify(): Promise<void> {
     // The leases of processes end with them.
-    const [first, ...others] = this.#fareboxes;
+    const [first, ...others] = this.fareboxes;
     for (const farebox of others) await farebox.stop();
     if (others.length > 0) await first!.stop();
     await keepRunning(first!);
     const { app, machine } = running(first);
-    await machine.run(() => runIsRight(app, this.#witness));
+    await machine.run(() => runIsRight(app, this));
     await first!.stop();
   }
 }
@@ -333,5 +314,13 @@ async function whileReachable(looked: Promise<void>): Promise<void> {
     await looked;
   } catch (error) {
     if (!(error instanceof StoreUnavailable)) throw error;
+  }
+}
+
+/** Removes the folders of runs that were killed. */
+export function removeOldFolders(): void {
+  for (const folder of globSync(`${FOLDERS}*`)) {
+    const [pid] = folder.slice(FOLDERS.length).split('-');
+    if (!existsSync(`/proc/${pid}`)) rmSync(folder, { recursive: true, force: true });
   }
 }

@@ -2,9 +2,9 @@
 import { type Hex, toHex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { transferTypedData } from '../../src/payments/evm/chain.ts';
+import type { Town } from './callers.ts';
 import { type Chain, NETWORK, PAY_TO, USDC } from './chain.ts';
 import { send } from './http-client.ts';
-import type { Town } from './people.ts';
 import { DefectFound, world } from './world.ts';
 
 const UNITS_PER_USD = 1_000_000;
@@ -15,10 +15,7 @@ const MAX_TRIES = 6;
 const MAX_CANCEL_MS = [2_500, 8_000];
 
 /** Pays until the run is over, and repeats a payment that has no final response. */
-export async function payByWallet(
-  chain: Chain,
-  town: Pick<Town, 'url' | 'isOver' | 'moments'>,
-): Promise<void> {
+export async function payByWallet(chain: Chain, town: Town): Promise<void> {
   const { random } = world();
   const account = privateKeyToAccount(toHex(random.bytes(32)));
   chain.mint(account.address, BigInt(1_000 * UNITS_PER_USD));
