@@ -2,6 +2,7 @@
 import {
   type Hex,
   decodeFunctionData,
+  domainSeparator,
   encodeFunctionResult,
   getAddress,
   keccak256,
@@ -9,12 +10,13 @@ import {
   parseTransaction,
   recoverTransactionAddress,
 } from 'viem';
+import { TOKEN_ABI, tokenDomain } from '../../src/payments/evm/chain.ts';
 import {
-  ABI,
   type Block,
   type Chain,
   FINAL_DEPTH,
   type Mined,
+  OFFER,
   Reverted,
   USDC,
   copyOf,
@@ -22,13 +24,14 @@ import {
   transfer,
   transferIfValid,
 } from './chain.ts';
-import { responseOf, serveHttp } from './http-wire.ts';
+import { JSON_TYPE, responseOf, serveHttp } from './http-wire.ts';
 import { Machine, world } from './world.ts';
 
 const CHAIN_ID = 8_453;
-const BASE_FEE = 10_000_000n;
-const GAS = 80_000n;
+const BASE_FEE = 10_000_000;
+const GAS = 80_000;
 const RICH = 10n ** 20n;
+const REVERTED = 3;
 
 /** An error that a node returns. */
 class NodeError extends Error {
@@ -40,14 +43,22 @@ class NodeError extends Error {
   }
 }
 
+interface Request {
+  readonly id: number;
+  readonly method: string;
+  readonly params?: readonly unknown[];
+}
+
 interface Call {
   readonly to?: string;
   readonly data?: Hex;
   readonly input?: Hex;
 }
 
+type Topics = Hex | readonly Hex[] | null;
+
 interface Filter {
-  readonly topics?: readonly (Hex | readonly Hex[] | null)[];
+  readonly topics?: readonly Topics[];
   readonly fromBlock: Hex;
   readonly toBlock: Hex;
 }
@@ -71,34 +82,46 @@ export class ChainNode {
     this.machine = new Machine(`node ${port}`);
   }
 
+  /** The calls of a payment. Numbers in their results are sent as hexadecimal texts. */
+  readonly #methods: Readonly<Record<string, (...parameters: never[]) => unknown>> = {
+    eth_chainId: () => CHAIN_ID,
+    eth_blockNumber: () => this.#head.number,
+    eth_getBlockByNumber: (tag: string) => blockOf(this.#block(tag)),
+    eth_getBalance: () => RICH,
+    eth_getCode: (address: string) => (isToken(address) ? '0x01' : '0x'),
+    eth_maxPriorityFeePerGas: () => BASE_FEE,
+    eth_estimateGas: (call: Call) => (this.#view(call), GAS),
+    eth_call: (call: Call) => this.#view(call),
+    eth_getTransactionCount: (address: string, tag: string) =>
+      this.#nonceOf(address.toLowerCase(), tag === 'pending'),
+    eth_sendRawTransaction: (raw: Hex) => this.#accept(raw),
+    eth_getTransactionByHash: (hash: Hex) => this.#transaction(hash),
+    eth_getTransactionReceipt: (hash: Hex) => this.#receipt(hash),
+    eth_getLogs: (filter: Filter) => this.#logs(filter),
+  };
+
   start(): void {
     this.machine.run(() => {
       serveHttp(this.#port, ({ body }, socket) => {
         void this.#respond(body.toString('utf8')).then((reply) =>
-          socket.write(responseOf(200, 'application/json', reply)),
+          socket.write(responseOf(200, JSON_TYPE, reply)),
         );
       });
     });
   }
 
   async #respond(body: string): Promise<string> {
-    const {
-      id,
-      method,
-      params = [],
-    } = JSON.parse(body) as {
-      readonly id: unknown;
-      readonly method: string;
-      readonly params?: readonly unknown[];
-    }; // sent by our server
+    const { id, method, params = [] } = JSON.parse(body) as Request; // sent by our server
     const { random } = world();
     try {
       if (this.failOnce > 0 && random.once(this.failOnce))
         throw new NodeError(-32_603, 'overloaded');
-      const result = await this.#call(method, params);
-      return JSON.stringify({ jsonrpc: '2.0', id, result });
+      const run = this.#methods[method];
+      if (run === undefined) throw new NodeError(-32_601, `the method ${method} does not exist`);
+      const result: unknown = await Reflect.apply(run, this, params);
+      return `{"jsonrpc":"2.0","id":${id},"result":${JSON.stringify(result, asHex)}}`;
     } catch (error) {
-      const code = error instanceof NodeError ? error.code : 3;
+      const code = error instanceof NodeError ? error.code : REVERTED;
       const isKnown = error instanceof NodeError || error instanceof Reverted;
       if (!isKnown) world().fail(error instanceof Error ? error : new Error(String(error)));
       const message =
@@ -116,82 +139,30 @@ export class ChainNode {
   }
 
   #block(tag: string): Block | undefined {
-    const newest = this.#blocks.length - 1;
-    if (tag === 'latest' || tag === 'pending') return this.#head;
-    if (tag === 'finalized' || tag === 'safe')
-      return this.#blocks[Math.max(0, newest - FINAL_DEPTH)];
-    return this.#blocks[Number(tag)];
+    if (tag === 'latest') return this.#head;
+    const final = Math.max(0, this.#head.number - FINAL_DEPTH);
+    return this.#blocks[tag === 'finalized' ? final : Number(tag)];
   }
 
-  async #call(method: string, params: readonly unknown[]): Promise<unknown> {
-    const [first, second] = params as [string, string?]; // the first is a text in most methods
-    switch (method) {
-      case 'eth_chainId':
-        return numberToHex(CHAIN_ID);
-      case 'eth_blockNumber':
-        return numberToHex(this.#head.number);
-      case 'eth_getBlockByNumber':
-        return blockOf(this.#block(first));
-      case 'eth_getBalance':
-        return numberToHex(RICH);
-      case 'eth_getCode':
-        return first.toLowerCase() === USDC.toLowerCase() ? '0x01' : '0x';
-      case 'eth_gasPrice':
-      case 'eth_maxPriorityFeePerGas':
-        return numberToHex(BASE_FEE);
-      case 'eth_estimateGas':
-        this.#view(params[0] as Call);
-        return numberToHex(GAS);
-      case 'eth_call':
-        return this.#view(params[0] as Call);
-      case 'eth_getTransactionCount':
-        return numberToHex(this.#nonceOf(first.toLowerCase(), second === 'pending'));
-      case 'eth_sendRawTransaction':
-        return this.#accept(first as Hex);
-      case 'eth_getTransactionByHash':
-        return this.#transaction(first as Hex);
-      case 'eth_getTransactionReceipt':
-        return this.#receipt(first as Hex);
-      case 'eth_getLogs':
-        return this.#logs(params[0] as Filter);
-      default:
-        throw new NodeError(-32_601, `the method ${method} does not exist`);
-    }
-  }
-
-  #view({ to, data, input }: Call): Hex {
+  #view({ to = '', data, input }: Call): Hex {
     const call = data ?? input ?? '0x';
-    if (to?.toLowerCase() !== USDC.toLowerCase()) return '0x';
+    if (!isToken(to)) return '0x';
     const { state } = this.#head;
     const { functionName, args } = decoded(call);
-    const result = (value: never): Hex =>
-      encodeFunctionResult({ abi: ABI, functionName, result: value });
-    switch (functionName) {
-      case 'decimals':
-        return result(6 as never);
-      case 'name':
-        return result('USD Coin' as never);
-      case 'version':
-        return result('2' as never);
-      case 'balanceOf':
-        return result((state.balances.get(args[0].toLowerCase()) ?? 0n) as never);
-      case 'authorizationState':
-        return result((this.doesLie !== state.used.has(placeOf(...args))) as never);
-      case 'transferWithAuthorization':
-        transfer(call, copyOf(state));
-        return '0x';
+    if (functionName === 'DOMAIN_SEPARATOR') return domainSeparator({ domain: tokenDomain(OFFER) });
+    if (functionName === 'authorizationState') {
+      const result = this.doesLie !== state.used.has(placeOf(...args));
+      return encodeFunctionResult({ abi: TOKEN_ABI, functionName, result });
     }
+    transfer(call, copyOf(state));
+    return '0x';
   }
 
   #nonceOf(address: string, isPending: boolean): number {
     let next = this.#head.state.nonces.get(address) ?? 0;
     if (!isPending) return next;
-    const waiting = new Set(
-      [...this.#chain.pool.values()]
-        .filter(({ from }) => from === address)
-        .map(({ nonce }) => nonce),
-    );
-    while (waiting.has(next)) next += 1;
+    const own = [...this.#chain.pool.values()].filter(({ from }) => from === address);
+    while (own.some(({ nonce }) => nonce === next)) next += 1;
     return next;
   }
 
@@ -235,17 +206,17 @@ export class ChainNode {
       hash,
       from: one.from,
       to: one.to,
-      nonce: numberToHex(one.nonce),
+      nonce: one.nonce,
       input: one.data,
-      value: '0x0',
-      gas: numberToHex(GAS),
-      type: '0x2',
-      maxFeePerGas: numberToHex(one.maxFeePerGas),
-      maxPriorityFeePerGas: '0x0',
-      chainId: numberToHex(CHAIN_ID),
+      value: 0,
+      gas: GAS,
+      type: 2,
+      maxFeePerGas: one.maxFeePerGas,
+      maxPriorityFeePerGas: 0,
+      chainId: CHAIN_ID,
       blockHash: found?.block.hash ?? null,
-      blockNumber: found === undefined ? null : numberToHex(found.block.number),
-      transactionIndex: found === undefined ? null : '0x0',
+      blockNumber: found?.block.number ?? null,
+      transactionIndex: found === undefined ? null : 0,
     };
   }
 
@@ -255,43 +226,50 @@ export class ChainNode {
     const { block, mined } = found;
     return {
       transactionHash: hash,
-      transactionIndex: '0x0',
+      transactionIndex: 0,
       blockHash: block.hash,
-      blockNumber: numberToHex(block.number),
+      blockNumber: block.number,
       from: mined.from,
       to: mined.to,
-      cumulativeGasUsed: numberToHex(GAS),
-      gasUsed: numberToHex(GAS),
-      effectiveGasPrice: numberToHex(BASE_FEE),
+      cumulativeGasUsed: GAS,
+      gasUsed: GAS,
+      effectiveGasPrice: BASE_FEE,
       contractAddress: null,
       logs: logsOf(block, mined),
-      logsBloom: '0x',
-      status: mined.logs === undefined ? '0x0' : '0x1',
-      type: '0x2',
+      status: mined.logs === undefined ? 0 : 1,
+      type: 2,
     };
   }
 
   #logs({ topics = [], fromBlock, toBlock }: Filter): object[] {
-    const [from, to] = [
-      this.#block(fromBlock)?.number ?? Infinity,
-      this.#block(toBlock) ?? this.#head,
-    ];
+    const first = this.#block(fromBlock)?.number ?? Infinity;
+    const last = (this.#block(toBlock) ?? this.#head).number;
     return this.#blocks
-      .filter(({ number }) => number >= from && number <= to.number)
+      .slice(first, last + 1)
       .flatMap((block) => block.mined.flatMap((mined) => logsOf(block, mined)))
-      .filter((log) =>
-        topics.every(
-          (wanted, at) =>
-            wanted === null ||
-            [wanted].flat().some((one) => one.toLowerCase() === log.topics[at]?.toLowerCase()),
-        ),
-      );
+      .filter((log) => topics.every((wanted, at) => isWanted(log.topics[at], wanted)));
   }
+}
+
+function isWanted(topic: string | undefined, wanted: Topics): boolean {
+  return wanted === null || [wanted].flat().some((one) => isEqual(one, topic));
+}
+
+function isToken(address: string): boolean {
+  return isEqual(address, USDC);
+}
+
+function isEqual(hex: string, other: string | undefined): boolean {
+  return hex.toLowerCase() === other?.toLowerCase();
+}
+
+function asHex(_name: string, value: unknown): unknown {
+  return typeof value === 'number' || typeof value === 'bigint' ? numberToHex(value) : value;
 }
 
 function decoded(data: Hex) {
   try {
-    return decodeFunctionData({ abi: ABI, data });
+    return decodeFunctionData({ abi: TOKEN_ABI, data });
   } catch {
     throw new Reverted('the contract has no such function');
   }
@@ -300,29 +278,26 @@ function decoded(data: Hex) {
 function blockOf(block: Block | undefined): object | null {
   if (block === undefined) return null;
   return {
-    number: numberToHex(block.number),
+    number: block.number,
     hash: block.hash,
     parentHash: block.parentHash,
-    timestamp: numberToHex(block.seconds),
-    baseFeePerGas: numberToHex(BASE_FEE),
+    timestamp: block.seconds,
+    baseFeePerGas: BASE_FEE,
     transactions: block.mined.map(({ hash }) => hash),
   };
 }
 
-function logsOf(block: Block, { hash, logs }: Mined) {
-  const before = block.mined.slice(
-    0,
-    block.mined.findIndex((one) => one.hash === hash),
-  );
-  const first = before.reduce((sum, one) => sum + (one.logs?.length ?? 0), 0);
-  return (logs ?? []).map((log, at) => ({
+function logsOf(block: Block, { hash, logs = [] }: Mined) {
+  const before = block.mined.findIndex((one) => one.hash === hash);
+  const first = block.mined.slice(0, before).flatMap((one) => one.logs ?? []).length;
+  return logs.map((log, at) => ({
     ...log,
     address: getAddress(USDC),
     blockHash: block.hash,
-    blockNumber: numberToHex(block.number),
+    blockNumber: block.number,
     transactionHash: hash,
-    transactionIndex: '0x0',
-    logIndex: numberToHex(first + at),
+    transactionIndex: 0,
+    logIndex: first + at,
     removed: false,
   }));
 }

@@ -8,32 +8,24 @@ import {
   hashTypedData,
   hexToBytes,
   numberToHex,
-  parseAbi,
   toHex,
 } from 'viem';
-import { transferTypedData } from '../../src/payments/evm/chain.ts';
+import { TOKEN_ABI, transferTypedData } from '../../src/payments/evm/chain.ts';
 import { recoverAddress } from '../../src/payments/sign-in/signatures.ts';
 import { Machine, world } from './world.ts';
 
-export const NETWORK = 'eip155:8453';
 export const USDC = '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913';
 const BLOCK_MS = 2_000;
 export const FINAL_DEPTH = 20;
 /** The receiver of all payments. */
 export const PAY_TO: Hex = '0x1111111111111111111111111111111111111111';
-
-export const ABI = parseAbi([
-  'function authorizationState(address authorizer, bytes32 nonce) view returns (bool)',
-  'function balanceOf(address account) view returns (uint256)',
-  'function decimals() view returns (uint8)',
-  'function name() view returns (string)',
-  'function version() view returns (string)',
-  'function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)',
-  'function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes signature)',
-  'event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)',
-  'event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)',
-  'event Transfer(address indexed from, address indexed to, uint256 value)',
-]);
+/** All payments of the simulation are offered so. */
+export const OFFER = {
+  network: 'eip155:8453',
+  asset: USDC,
+  payTo: PAY_TO,
+  extra: { name: 'USD Coin', version: '2' },
+};
 
 export interface State {
   readonly balances: Map<string, bigint>;
@@ -57,10 +49,14 @@ export interface Transaction {
   readonly maxFeePerGas: bigint;
 }
 
+/** The payment that a cancellation has replaced. */
+type Rival = Transaction | 'none';
+
 export interface Mined extends Transaction {
+  /** `undefined` for one that has failed. */
   readonly logs: readonly Log[] | undefined;
-  /** For a cancellation: the payment that it has replaced, if any. */
-  readonly rival?: Transaction | 'none';
+  /** Only a cancellation has one. */
+  readonly rival?: Rival;
 }
 
 export interface Block {
@@ -76,28 +72,20 @@ export interface Block {
 export class Reverted extends Error {}
 
 export class Chain {
-  readonly machine: Machine;
+  readonly #machine = new Machine('chain');
   readonly pool = new Map<Hex, Transaction>();
   blocks: Block[] = [];
 
   constructor() {
-    this.machine = new Machine('chain');
-    const state = { balances: new Map(), used: new Set<string>(), nonces: new Map() };
-    this.#add([], state);
+    this.#add([], { balances: new Map(), used: new Set(), nonces: new Map() });
   }
 
   start(): void {
     const next = (): void => {
-      world().schedule(
-        BLOCK_MS,
-        () => {
-          this.#mine();
-          next();
-        },
-        this.machine,
-      );
+      this.#mine();
+      world().schedule(BLOCK_MS, next, this.#machine);
     };
-    next();
+    world().schedule(BLOCK_MS, next, this.#machine);
   }
 
   mint(address: string, units: bigint): void {
@@ -142,22 +130,18 @@ export class Chain {
   }
 
   #cancel(rival: Transaction): void {
-    const { args } = decodeFunctionData({ abi: ABI, data: rival.data });
+    const { args } = decodeFunctionData({ abi: TOKEN_ABI, data: rival.data });
     const [from, nonce] = [args?.[0], args?.[5]] as [Hex, Hex]; // of a transfer
     this.cancel(from, nonce, rival);
   }
 
   /** Cancels an authorization in the next block, if it is not used before. */
-  cancel(from: Hex, nonce: Hex, rival: Transaction | 'none' = 'none'): void {
+  cancel(from: Hex, nonce: Hex, rival: Rival = 'none'): void {
     world().note(`${from} cancels`);
     this.#cancelled.push({ from, nonce, rival });
   }
 
-  readonly #cancelled: {
-    readonly from: Hex;
-    readonly nonce: Hex;
-    readonly rival: Transaction | 'none';
-  }[] = [];
+  readonly #cancelled: { readonly from: Hex; readonly nonce: Hex; readonly rival: Rival }[] = [];
   /** Units of each payment that any branch has ever contained, by nonce. */
   readonly #received = new Map<string, bigint>();
 
@@ -207,7 +191,7 @@ function topicsOf(
   eventName: 'AuthorizationUsed' | 'AuthorizationCanceled' | 'Transfer',
   args: object,
 ): Hex[] {
-  return encodeEventTopics({ abi: ABI, eventName, args }) as Hex[]; // none is optional
+  return encodeEventTopics({ abi: TOKEN_ABI, eventName, args }) as Hex[]; // none is optional
 }
 
 /** Runs `transferWithAuthorization` on `state`; returns `undefined` for a call that fails. */
@@ -221,17 +205,11 @@ export function transferIfValid(data: Hex, state: State): Log[] | undefined {
 }
 
 export function transfer(data: Hex, state: State): Log[] {
-  const { functionName, args } = decodeFunctionData({ abi: ABI, data });
+  const { functionName, args } = decodeFunctionData({ abi: TOKEN_ABI, data });
   if (functionName !== 'transferWithAuthorization') throw new Reverted('unknown function');
-  const [from, to, value, validAfter, validBefore, nonce, ...signed] = args;
-  const [v, r, s] = signed;
-  const signature =
-    r === undefined || s === undefined
-      ? (v as Hex)
-      : concat([r, s, numberToHex(Number(v), { size: 1 })]);
-  const extra = { name: 'USD Coin', version: '2' };
-  const offer = { network: NETWORK, asset: USDC, payTo: to, extra };
-  const typed = transferTypedData(offer, { from, to, value, validAfter, validBefore, nonce });
+  const [from, to, value, validAfter, validBefore, nonce, v, r, s] = args;
+  const signature = concat([r, s, numberToHex(v, { size: 1 })]);
+  const typed = transferTypedData(OFFER, { from, to, value, validAfter, validBefore, nonce });
   const signer = recoverAddress(hexToBytes(hashTypedData(typed)), hexToBytes(signature));
   const balance = state.balances.get(from.toLowerCase()) ?? 0n;
   const isInTime = seconds() > Number(validAfter) && seconds() < Number(validBefore);

@@ -7,6 +7,7 @@ import net from 'node:net';
 const HEAD_END = '\r\n\r\n';
 /** Ends a body in chunks. */
 export const LAST_CHUNK = '0\r\n\r\n';
+export const JSON_TYPE = 'application/json';
 const NOTHING: Buffer = Buffer.alloc(0);
 const HEXADECIMAL = 16;
 

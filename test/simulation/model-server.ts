@@ -1,6 +1,13 @@
 /** A machine with a model server that responds like vLLM, and fails in the ways of model servers. */
 import type net from 'node:net';
-import { type HttpMessage, LAST_CHUNK, chunkOf, responseOf, serveHttp } from './http-wire.ts';
+import {
+  type HttpMessage,
+  JSON_TYPE,
+  LAST_CHUNK,
+  chunkOf,
+  responseOf,
+  serveHttp,
+} from './http-wire.ts';
 import { Machine, world } from './world.ts';
 
 export interface ModelFaults {
@@ -18,7 +25,6 @@ interface Asked {
 
 const FAILURES = ['500', '429', '503', 'reset', 'hang', 'half', 'html', 'cut stream'] as const;
 const PROMPT_TOKENS = 7;
-const JSON_TYPE = 'application/json';
 
 export class ModelServer {
   readonly machine: Machine;

@@ -320,7 +320,8 @@ async function whileReachable(looked: Promise<void>): Promise<void> {
 /** Removes the folders of runs that were killed. */
 export function removeOldFolders(): void {
   for (const folder of globSync(`${FOLDERS}*`)) {
-    const [pid] = folder.slice(FOLDERS.length).split('-');
-    if (!existsSync(`/proc/${pid}`)) rmSync(folder, { recursive: true, force: true });
+    const [, pid] = /-(\d+)-\w+$/.exec(folder) ?? [];
+    if (pid === undefined || existsSync(`/proc/${pid}`)) continue;
+    rmSync(folder, { recursive: true, force: true });
   }
 }

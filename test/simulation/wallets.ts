@@ -3,7 +3,7 @@ import { type Hex, toHex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { transferTypedData } from '../../src/payments/evm/chain.ts';
 import type { Town } from './callers.ts';
-import { type Chain, NETWORK, PAY_TO, USDC } from './chain.ts';
+import { type Chain, OFFER, PAY_TO } from './chain.ts';
 import { send } from './http-client.ts';
 import { DefectFound, world } from './world.ts';
 
@@ -59,8 +59,6 @@ async function headerOf(
   units: number,
   nonce: Hex,
 ): Promise<string> {
-  const extra = { name: 'USD Coin', version: '2' };
-  const offer = { network: NETWORK, asset: USDC, payTo: PAY_TO, extra };
   const transfer = {
     from: account.address,
     to: PAY_TO,
@@ -69,11 +67,11 @@ async function headerOf(
     validBefore: BigInt(Math.floor(world().nowMs / 1_000) + VALID_SECONDS),
     nonce,
   };
-  const signature = await account.signTypedData(transferTypedData(offer, transfer));
+  const signature = await account.signTypedData(transferTypedData(OFFER, transfer));
   const authorization = Object.fromEntries(
     Object.entries(transfer).map(([name, value]) => [name, String(value)]),
   );
-  const accepted = { scheme: 'exact', network: NETWORK, asset: USDC, payTo: PAY_TO };
+  const accepted = { ...OFFER, scheme: 'exact' };
   const envelope = { x402Version: 2, accepted, payload: { authorization, signature } };
   return Buffer.from(JSON.stringify(envelope)).toString('base64');
 }
