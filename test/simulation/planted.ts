@@ -37,7 +37,7 @@ export const PLANTED: readonly PlantedBug[] = [
     file: STORE,
     edits: [
       [
-        'if (this.#flushFailure === undefined) work.done();\n      else work.failed(this.#flushFailure);',
+        'if (failure === undefined) work.done();\n      else work.failed(new CommitUncertain(failure.message, { cause: failure }));',
         'work.done();',
       ],
     ],
