@@ -146,24 +146,19 @@ export class Caller {
     const url = this.#town.url();
     this.#town.moments.happens(`request to ${url}`);
     if (key !== undefined) this.#town.moments.happens(`keyed request to ${url}`);
-    const reply = await send({
+    const reply = await send(`${url}/chat/completions`, {
       patienceMs: PATIENCE_MS,
       ...how,
-      method: 'POST',
-      url: `${url}/chat/completions`,
-      headers: {
-        authorization: `Bearer ${this.account.secret}`,
-        'content-type': 'application/json',
-        ...(key === undefined ? {} : { 'idempotency-key': key }),
-      },
-      body: JSON.stringify({
+      secret: this.account.secret,
+      headers: key === undefined ? {} : { 'idempotency-key': key },
+      body: {
         model: MODEL,
         max_completion_tokens: maxTokens,
         stream: isStream,
         ...(isStream ? { stream_options: { include_usage: true } } : {}),
         ...(metadata === false ? {} : { metadata }),
         messages: [{ role: 'user', content: key ?? 'Hi' }],
-      }),
+      },
     });
     const usage = reply?.status === 200 ? usageOf(reply.body) : undefined;
     const seen: Seen = {

@@ -173,17 +173,16 @@ export class SimulatedPostgres {
     );
     if (waiting.length < 2) return false;
     const rows = await this.#control.query(
-      `SELECT pid, unnest(pg_blocking_pids(pid)) FROM unnest('{${waiting.join()}}'::int[]) AS pid`,
+      `WITH RECURSIVE waits AS MATERIALIZED (
+         SELECT pid, unnest(pg_blocking_pids(pid)) AS blocker
+         FROM unnest('{${waiting.join()}}'::int[]) AS pid
+       ), blockers AS (
+         SELECT blocker FROM waits WHERE pid = ${pid}
+         UNION SELECT waits.blocker FROM waits JOIN blockers ON waits.pid = blockers.blocker
+       )
+       SELECT FROM blockers WHERE blocker = ${pid}`,
     );
-    const blockers = Map.groupBy(rows, ([one]) => Number(one));
-    const reached = new Set([pid]);
-    for (const one of reached) {
-      for (const [, blocker] of blockers.get(one) ?? []) {
-        if (Number(blocker) === pid) return true;
-        reached.add(Number(blocker));
-      }
-    }
-    return false;
+    return rows.length > 0;
   }
 
   /** An idle backend sends its notifications before the reply to an empty query. */

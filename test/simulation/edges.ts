@@ -165,7 +165,7 @@ export function replaceEdges(): void {
       target.set(bytes(target.byteLength));
       return target;
     },
-    randomUUID: uuid,
+    randomUUID: () => world().random.uuid(),
     generateKeyPairSync: keyPair,
     randomInt: (from: number, to?: number) =>
       to === undefined ? world().random.between(0, from - 1) : world().random.between(from, to - 1),
@@ -175,7 +175,7 @@ export function replaceEdges(): void {
     new Uint8Array(buffer, byteOffset, byteLength).set(bytes(byteLength));
     return target;
   };
-  replace(globalThis.crypto, { getRandomValues, randomUUID: uuid });
+  replace(globalThis.crypto, { getRandomValues, randomUUID: () => world().random.uuid() });
   replace(fs.promises, { ...immediateFiles(), open: openNow });
   replace(fs, { fdatasync: flushLater });
   replace(sqlite.DatabaseSync.prototype, {
@@ -204,9 +204,4 @@ function keyPair(type: string): { privateKey: crypto.KeyObject } {
   if (type !== 'ed25519') throw new Error(`The simulation makes no key ${type}`);
   const key = Buffer.concat([ED25519_HEADER, world().random.bytes(32)]);
   return { privateKey: crypto.createPrivateKey({ key, format: 'der', type: 'pkcs8' }) };
-}
-
-function uuid(): string {
-  const digits = world().random.bytes(16).toString('hex');
-  return `${digits.slice(0, 8)}-${digits.slice(8, 12)}-4${digits.slice(13, 16)}-a${digits.slice(17, 20)}-${digits.slice(20)}`;
 }

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import type { Config } from '../../src/config/config.ts';
 import { formatProblem, loadConfig } from '../../src/config/config.ts';
 import { systemClock } from '../../src/core/clock.ts';
-import type { Log, LogFields } from '../../src/core/log.ts';
+import { type Log, type LogFields, silentLog } from '../../src/core/log.ts';
 import { StoreUnavailable } from '../../src/db/db.ts';
 import type { App } from '../../src/server/server.ts';
 import { startApp } from '../../src/server/server.ts';
@@ -16,7 +16,6 @@ import { keepAfterCrash } from './disk.ts';
 import { Machine, world } from './world.ts';
 
 const START_AGAIN_MS = 5_000;
-const LOUD: ReadonlySet<string> = new Set(['warn', 'error']);
 
 export interface FareboxOptions {
   readonly name: string;
@@ -121,14 +120,9 @@ export class FareboxMachine {
 }
 
 function logOf(machine: Machine): Log {
-  const write = (level: string, fields: LogFields, message: string): void => {
-    if (!LOUD.has(level)) return;
-    world().note(`${machine.name} ${level}: ${message} ${JSON.stringify(fields)}`);
-  };
-  return {
-    debug: () => undefined,
-    info: (fields, message) => write('info', fields, message),
-    warn: (fields, message) => write('warn', fields, message),
-    error: (fields, message) => write('error', fields, message),
-  };
+  const noted =
+    (level: string) =>
+    (fields: LogFields, message: string): void =>
+      world().note(`${machine.name} ${level}: ${message} ${JSON.stringify(fields)}`);
+  return { ...silentLog, warn: noted('warn'), error: noted('error') };
 }

@@ -1,6 +1,6 @@
 /** Requests of simulated people. Most connections are used again, as by the clients of real ones. */
 import type net from 'node:net';
-import { MessageReader, headerOf } from './http-wire.ts';
+import { JSON_TYPE, MessageReader, headerOf } from './http-wire.ts';
 import { connectTo } from './network.ts';
 import { type Machine, world } from './world.ts';
 
@@ -15,11 +15,11 @@ export interface Reply {
   readonly body: string;
 }
 
-export interface Sent {
-  readonly method: string;
-  readonly url: string;
+interface Post {
+  /** An API key. */
+  readonly secret?: string;
   readonly headers?: Readonly<Record<string, string>>;
-  readonly body?: string;
+  readonly body?: object;
   /** Reads only so many bytes of the response, and leaves. */
   readonly leaveAfterBytes?: number;
   /** Leaves after so long. */
@@ -29,28 +29,33 @@ export interface Sent {
 /** Connections of a machine that wait for a request, by port. */
 const idle = new WeakMap<Machine, Map<string, net.Socket[]>>();
 
-function connectionTo(port: string): { readonly socket: net.Socket; readonly free: net.Socket[] } {
+function idleTo(port: string): net.Socket[] {
   const { here } = world();
   const ofMachine = idle.get(here) ?? new Map<string, net.Socket[]>();
   idle.set(here, ofMachine);
-  const free = ofMachine.get(port) ?? [];
-  ofMachine.set(port, free);
-  for (;;) {
-    const socket = free.pop();
-    if (socket === undefined) break;
-    if (socket.writable && !socket.readableEnded) return { socket, free };
+  const sockets = ofMachine.get(port) ?? [];
+  ofMachine.set(port, sockets);
+  return sockets;
+}
+
+function connectionTo(port: string): net.Socket {
+  const sockets = idleTo(port);
+  for (let socket = sockets.pop(); socket !== undefined; socket = sockets.pop()) {
+    if (socket.writable && !socket.readableEnded) return socket;
   }
   const socket = connectTo({ port });
   socket.on('error', () => undefined); // it closes
-  return { socket, free };
+  return socket;
 }
 
-/** Resolves to `undefined` if the response did not arrive whole. */
-export function send(sent: Sent): Promise<Reply | undefined> {
-  const { method, url, headers = {}, body = '', leaveAfterBytes = Infinity, patienceMs } = sent;
-  const { host, port, pathname, search } = new URL(url);
+/** Sends a POST request. Resolves to `undefined` if the response did not arrive whole. */
+export function send(
+  url: string,
+  { secret, headers, body, leaveAfterBytes = Infinity, patienceMs }: Post,
+): Promise<Reply | undefined> {
+  const { host, port, pathname } = new URL(url);
   const { promise, resolve } = Promise.withResolvers<Reply | undefined>();
-  const { socket, free } = connectionTo(port);
+  const socket = connectionTo(port);
   const timer = world().schedule(patienceMs, () => socket.destroy());
   const reader = new MessageReader();
   let bytes = 0;
@@ -75,12 +80,19 @@ export function send(sent: Sent): Promise<Reply | undefined> {
     });
     const isLast = headerOf(head, 'connection') === 'close' || world().random.once(CLOSES_ONCE);
     if (isLast) socket.destroy();
-    else free.push(socket);
+    else idleTo(port).push(socket);
   };
   socket.on('data', receive);
   socket.on('close', lost);
-  const lines = Object.entries({ host, ...headers, 'content-length': Buffer.byteLength(body) });
+  const text = body === undefined ? '' : JSON.stringify(body);
+  const lines = Object.entries({
+    host,
+    ...(secret !== undefined && { authorization: `Bearer ${secret}` }),
+    ...(body !== undefined && { 'content-type': JSON_TYPE }),
+    'content-length': Buffer.byteLength(text),
+    ...headers,
+  });
   const head = lines.map(([name, value]) => `${name}: ${value}\r\n`).join('');
-  socket.write(`${method} ${pathname}${search} HTTP/1.1\r\n${head}\r\n${body}`);
+  socket.write(`POST ${pathname} HTTP/1.1\r\n${head}\r\n${text}`);
   return promise;
 }

@@ -32,11 +32,9 @@ export async function operate(town: PeopleTown): Promise<void> {
     const amountNano = BigInt(random.between(1, kind === 'poor' ? 10 : 50_000) * CREDIT_STEP_NANO);
     const reference = `move-${count}-of-this-run`;
     while (!town.isCalm) {
-      const reply = await send({
-        method: 'POST',
-        url: `${town.url()}/admin/accounts/${accountId}/credit`,
-        headers: { authorization: `Bearer ${town.owner}`, 'content-type': 'application/json' },
-        body: JSON.stringify({ amountUsd: decimalUsd(amountNano), reference }),
+      const reply = await send(`${town.url()}/admin/accounts/${accountId}/credit`, {
+        secret: town.owner,
+        body: { amountUsd: decimalUsd(amountNano), reference },
         patienceMs: random.once(3) ? random.between(1, 50) : PATIENCE_MS,
       });
       world().note(`operator saw ${reply?.status ?? 'no response'} for ${reference}`);
@@ -84,11 +82,10 @@ export async function payByCard(town: PeopleTown): Promise<void> {
 }
 
 async function checkout(town: PeopleTown, { secret, name }: CallerAccount): Promise<void> {
-  const reply = await send({
-    method: 'POST',
-    url: `${town.url()}/billing/checkout`,
-    headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
-    body: JSON.stringify({ amountUsd: world().random.between(5, 40) }),
+  const body = { amountUsd: world().random.between(5, 40) };
+  const reply = await send(`${town.url()}/billing/checkout`, {
+    secret,
+    body,
     patienceMs: PATIENCE_MS,
   });
   world().note(`${name} saw ${reply?.status ?? 'no response'} for a checkout`);

@@ -17,11 +17,6 @@ const TIMES = new RegExp(TIME, 'g');
 const WORLD_TIME = `to_timestamp(current_setting('world.now')::float8)`;
 const LIMIT = /SET LOCAL (statement_timeout|idle_in_transaction_session_timeout) = (\d+)/g;
 
-/** A ReadyForQuery that the client, or the driver itself, waits for. */
-interface Awaited {
-  readonly isOwn: boolean;
-}
-
 interface Limits {
   statementMs: number;
   idleMs: number;
@@ -52,7 +47,8 @@ export class Session {
   #outbox: Buffer[] = [];
   #signal: 'SIGINT' | 'SIGTERM' | undefined;
   isListening = false;
-  #awaited: Awaited[] = [];
+  /** Each ReadyForQuery that follows, and whether the driver itself waits for it. */
+  #awaited: { readonly isOwn: boolean }[] = [];
   /** Messages since the last Sync. */
   #group: Buffer[] = [];
   #needsTime = false;

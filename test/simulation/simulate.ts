@@ -10,7 +10,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { enableCompileCache } from 'node:module';
-import { parseArgs } from 'node:util';
+import { Command } from '@commander-js/extra-typings';
 import { SimulatedPostgres } from './database.ts';
 import { replaceEdges } from './edges.ts';
 import { planOf, type Plan } from './plan.ts';
@@ -23,38 +23,21 @@ const MINUTE_MS = 60_000;
 const MINUTES_PER_HOUR = 60;
 const HASH_DIGITS = 16;
 
-const { values } = parseArgs({
-  options: {
-    seed: { type: 'string', default: '1' },
-    seeds: { type: 'string', default: '1' },
-    minutes: { type: 'string', default: '10' },
-    hours: { type: 'string' },
-    processes: { type: 'string', default: '1' },
-    plan: { type: 'string' },
-    plant: { type: 'string' },
-    'show-plants': { type: 'boolean', default: false },
-    trace: { type: 'boolean', default: false },
-    'no-shrink': { type: 'boolean', default: false },
-    help: { type: 'boolean', short: 'h', default: false },
-  },
-});
+const values = new Command('npm run simulate --')
+  .option('--seed <n>', 'the first seed', Number, 1)
+  .option('--seeds <n>', 'number of seeds, one after the other', Number, 1)
+  .option('--minutes <n>', 'simulated minutes with callers and faults in each run', Number, 10)
+  .option('--hours <n>', 'the same in hours', Number)
+  .option('--processes <n>', 'one server on SQLite, or several on one PostgreSQL', Number, 1)
+  .option('--plan <file>', 'runs a plan that a failed run has printed')
+  .option('--plant <name>', 'plants a bug in the server, to see that it is found')
+  .option('--show-plants', 'lists these bugs')
+  .option('--trace', 'prints every event of the run')
+  .option('--no-shrink', 'ends at a defect without looking for a shorter plan')
+  .parse()
+  .opts();
 
-if (values.help) {
-  console.log(`Usage: npm run simulate -- [options]
-
-  --seed N          the first seed (default 1)
-  --seeds N         number of seeds, one after the other (default 1)
-  --minutes N       simulated minutes with callers and faults in each run (default 10)
-  --hours N         the same in hours
-  --processes N     servers: one on SQLite (default), or several on one PostgreSQL
-  --plan FILE       runs a plan that a failed run has printed
-  --plant NAME      plants a bug in the server, to see that it is found
-  --show-plants     lists these bugs
-  --trace           prints every event of the run
-  --no-shrink       ends at a defect without looking for a shorter plan`);
-  process.exit(0);
-}
-if (values['show-plants']) {
+if (values.showPlants) {
   for (const { name } of PLANTED) console.log(name);
   process.exit(0);
 }
@@ -62,7 +45,7 @@ if (values['show-plants']) {
 if (values.plant !== undefined) plant(values.plant);
 const givenPlan =
   values.plan === undefined ? undefined : (JSON.parse(readFileSync(values.plan, 'utf8')) as Plan); // printed by an earlier run
-const processes = givenPlan?.processes ?? Number(values.processes);
+const processes = givenPlan?.processes ?? values.processes;
 enableCompileCache();
 const realMs = performance.now.bind(performance);
 enter(new World('start'));
@@ -72,11 +55,9 @@ const { Town, removeOldFolders } = await import('./town.ts');
 const { resetLibraries } = await import('./libraries.ts');
 removeOldFolders();
 
-const durationMs =
-  Number(values.hours ?? Number(values.minutes) / MINUTES_PER_HOUR) * MINUTES_PER_HOUR * MINUTE_MS;
-const first = Number(values.seed);
-for (let seed = first; seed < first + Number(values.seeds); seed += 1) {
-  const plan = givenPlan ?? planOf(String(seed), durationMs, processes);
+const minutes = values.hours === undefined ? values.minutes : values.hours * MINUTES_PER_HOUR;
+for (let seed = values.seed; seed < values.seed + values.seeds; seed += 1) {
+  const plan = givenPlan ?? planOf(String(seed), minutes * MINUTE_MS, processes);
   const startedMs = realMs();
   const { defect, result, world } = await runPlan(plan, values.trace);
   if (result === undefined) {
@@ -84,9 +65,9 @@ for (let seed = first; seed < first + Number(values.seeds); seed += 1) {
     process.exit(1);
   }
   const seconds = (realMs() - startedMs) / 1_000;
-  const minutes = Math.round(result.simulatedMs / MINUTE_MS);
+  const simulated = Math.round(result.simulatedMs / MINUTE_MS);
   console.log(
-    `seed ${plan.seed}: ${result.traceHash.slice(0, HASH_DIGITS)}, ${result.served} of ${result.requests} requests served, ${minutes} minutes in ${seconds.toFixed(1)} s`,
+    `seed ${plan.seed}: ${result.traceHash.slice(0, HASH_DIGITS)}, ${result.served} of ${result.requests} requests served, ${simulated} minutes in ${seconds.toFixed(1)} s`,
   );
 }
 process.exit(0);
@@ -113,7 +94,7 @@ async function report(plan: Plan, world: World, defect: unknown): Promise<void> 
   console.log(`seed ${plan.seed}: ${reasonOf(defect)}`);
   let shortest = plan;
   let shown = world;
-  if (!values['no-shrink']) {
+  if (values.shrink) {
     console.log('Looking for a shorter plan with a defect …');
     shortest = await shrink(plan, async (shorter) => {
       const ran = await runPlan(shorter);

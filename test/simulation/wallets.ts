@@ -35,9 +35,7 @@ export async function payByWallet(chain: Chain, town: Town): Promise<void> {
       const copies = random.once(6) ? 2 : 1;
       const replies = await Promise.all(
         Array.from({ length: copies }, () =>
-          send({
-            method: 'POST',
-            url: `${town.url()}/x402/top-up`,
+          send(`${town.url()}/x402/top-up`, {
             headers: { 'payment-signature': header },
             patienceMs: random.once(4) ? random.between(1, 3_000) : PATIENCE_MS,
           }),
