@@ -4,7 +4,8 @@
  *
  * A settle that spends an idempotency key is one transaction with the row of the key. It needs the
  * database, because another process may have taken the key over. A complete response therefore
- * waits for the database, and is not charged if the database stays unreachable. A response that
+ * waits for the database, and is not charged if the database stays unreachable; if the connection
+ * was lost during the settle, that is uncertain, and the caller gets no response. A response that
  * broke off has reached its caller; it is charged from the journal, but only if the request still
  * has its key.
  */
@@ -14,6 +15,7 @@ import { type Log, reasonOf } from '../../../core/log.ts';
 import { ZERO, formatUsd } from '../../../core/money.ts';
 import {
   Batcher,
+  CommitUncertain,
   type Queryable,
   type SharedStore,
   StoreUnavailable,
@@ -138,11 +140,13 @@ export class LeaseSettles {
     work: Work,
     whileAway: WhileAway,
   ): Promise<Settlement> {
-    const { clock, journal } = this.#parts;
+    const { clock, journal, store } = this.#parts;
     const settling = settlingOf(request, held);
     const untilMs = clock.monotonicMs() + AWAY_WAIT_MS;
     let mayWait = whileAway === 'wait';
+    let wasSent = false;
     for (let isAgain = false; ; isAgain = true) {
+      wasSent ||= store.unavailable() === undefined;
       try {
         const [settlement] = await this.#settleTogether([settling], true, work);
         assert(settlement !== undefined, 'each settle has its result');
@@ -158,7 +162,8 @@ export class LeaseSettles {
         }
         if (!isAway || !mayWait || clock.monotonicMs() >= untilMs) {
           held.settled = undefined;
-          throw error;
+          // The reply to a commit may be lost.
+          throw isAway && wasSent ? new CommitUncertain(error.message, { cause: error }) : error;
         }
         await clock.sleep(AWAY_POLL_MS);
       }
