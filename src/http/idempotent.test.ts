@@ -7,6 +7,7 @@ import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call
 import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
 import { DAY_MS } from '../core/clock.ts';
 import { usdToNano } from '../core/money.ts';
+import { StoreUnavailable } from '../db/db.ts';
 import { type LogLine, memoryLog } from '../../test/support/memory-log.ts';
 import { until } from '../../test/support/until.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
@@ -42,6 +43,18 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       });
     const spent = async (accountId: string) =>
       usdToNano('1') - (await bench.farebox.app.stores.ledger.balances(accountId)).usdNano;
+
+    test('a replay that fails has the id of its own request', async (t) => {
+      const { secret } = await bench.farebox.account('1');
+      const first = await chat(secret, 'a-0');
+      const { ledger } = bench.farebox.app.stores;
+      t.mock.method(ledger, 'funds', () => Promise.reject(new StoreUnavailable('Unreachable')));
+      const failed = await chat(secret, 'a-0');
+      t.mock.restoreAll();
+      lines.length = 0;
+      assert.equal(failed.status, 503);
+      assert.notEqual(failed.headers.get('x-request-id'), first.headers.get('x-request-id'));
+    });
 
     test('the same key and body replay the response and charge nothing', async () => {
       const { accountId, secret } = await bench.farebox.account('1');

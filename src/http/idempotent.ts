@@ -77,8 +77,10 @@ async function replay(
   answer: StoredResponse,
 ): Promise<void> {
   const { 'content-type': contentType = 'application/json', ...headers } = answer.headers;
+  // Before the stored headers: if it fails, the error response has the id of its own request.
+  const balance = await parts.balanceHeaders(context.caller);
   context.setAll(headers);
-  context.setAll(await parts.balanceHeaders(context.caller));
+  context.setAll(balance);
   context.set('idempotent-replayed', 'true');
   if (!contentType.startsWith('text/event-stream')) {
     return context.bytes(answer.status, contentType, answer.body);
