@@ -12,15 +12,14 @@ const NOTHING: Buffer = Buffer.alloc(0);
 const HEXADECIMAL = 16;
 
 export interface HttpMessage {
-  /** The first line and the headers. */
+  /** The first line and the headers, in lower case. */
   readonly head: string;
   readonly body: Buffer;
 }
 
 /** The value of a header, or an empty text. */
 export function headerOf(head: string, name: string): string {
-  const lower = head.toLowerCase();
-  const at = lower.indexOf(`\r\n${name}: `);
+  const at = head.indexOf(`\r\n${name}: `);
   if (at < 0) return '';
   const from = at + name.length + 4;
   const end = head.indexOf('\r\n', from);
@@ -49,7 +48,7 @@ export class MessageReader {
   #hasHead(): boolean {
     const size = this.#bytes.indexOf(HEAD_END);
     if (size < 0) return false;
-    const head = this.#bytes.toString('latin1', 0, size);
+    const head = this.#bytes.toString('latin1', 0, size).toLowerCase();
     this.#head = head;
     const isChunked = headerOf(head, 'transfer-encoding') === 'chunked';
     this.#size = isChunked ? undefined : Number(headerOf(head, 'content-length'));

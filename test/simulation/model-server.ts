@@ -43,7 +43,7 @@ export class ModelServer {
   }
 
   async #respond({ head, body }: HttpMessage, socket: net.Socket): Promise<void> {
-    if (head.startsWith('GET')) {
+    if (head.startsWith('get ')) {
       return void socket.write(responseOf(200, JSON_TYPE, '{"object":"list","data":[{"id":"m"}]}'));
     }
     const asked = JSON.parse(body.toString('utf8')) as Asked; // sent by our server

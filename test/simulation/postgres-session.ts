@@ -194,8 +194,8 @@ export class Session {
       return messageOf('Q', this.#withoutLimits(text).replaceAll(TIMES, WORLD_TIME), '\0');
     }
     // A name can be used again for another text, and the unnamed one is.
-    mark(this.#timed, name, isTimed);
-    mark(this.#notifying, name, notifies);
+    this.#timed[isTimed ? 'add' : 'delete'](name);
+    this.#notifying[notifies ? 'add' : 'delete'](name);
     const rest = body.subarray(Buffer.byteLength(name) + Buffer.byteLength(text) + 2);
     return messageOf('P', name, '\0', text.replaceAll(TIMES, WORLD_TIME), '\0', rest);
   }
@@ -282,9 +282,4 @@ export class Session {
     );
     this.#leave();
   }
-}
-
-function mark(names: Set<string>, name: string, is: boolean): void {
-  if (is) names.add(name);
-  else names.delete(name);
 }

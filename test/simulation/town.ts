@@ -284,8 +284,11 @@ export class Town implements Struck, Witness {
       if (app === undefined || machine === undefined) continue;
       if (machine.pausedUntilMs > world().nowMs) continue;
       const died = new Promise<void>((resolve) => machine.onDeath.add(resolve));
-      const look = () => whileReachable(booksAreRight(app, this.chain));
-      await Promise.race([machine.run(look), died]);
+      const looked = machine.run(() => booksAreRight(app, this.chain));
+      await Promise.race([looked, died]).catch((error: unknown) => {
+        // A look that the database could not serve proves nothing.
+        if (!(error instanceof StoreUnavailable)) throw error;
+      });
     }
   }
 
@@ -306,15 +309,6 @@ function running(farebox: FareboxMachine | undefined) {
   const { app, machine } = farebox ?? {};
   if (app === undefined || machine === undefined) throw new Error('The server does not run');
   return { app, machine };
-}
-
-/** A look that the database could not serve proves nothing. */
-async function whileReachable(looked: Promise<void>): Promise<void> {
-  try {
-    await looked;
-  } catch (error) {
-    if (!(error instanceof StoreUnavailable)) throw error;
-  }
 }
 
 /** Removes the folders of runs that were killed. */
