@@ -286,9 +286,9 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
       connection.isIdle = true;
       connection.served += 1;
     }
-    // Whether more bytes came with the response is known once undici has parsed the whole read.
-    if (this.#isReused) process.nextTick(endReused, this);
-    else this.complete();
+    // At the end of the turn undici has parsed the whole read, so it is known whether more bytes came
+    // with the response. All ends of a turn run in a row (decision 15).
+    setImmediate(end, this, this.#isReused ? connection?.socket : null);
   }
 
   onResponseError(_controller: Dispatcher.DispatchController | null, error: Error): void {
@@ -338,8 +338,9 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   }
 }
 
-function endReused(exchange: Exchange): void {
-  const error = exchange.connection?.socket?.errored ?? null;
+/** `reused`: the connection, if it has served another request before. */
+function end(exchange: Exchange, reused: Socket | null | undefined): void {
+  const error = reused?.errored ?? null;
   try {
     exchange.complete(error !== null && isUnexpectedResponse(error));
   } catch (bug) {
