@@ -247,16 +247,22 @@ describe('turns of recordings', () => {
     });
   }
 
-  test('the work beside a step does not make the next steps shorter', async () => {
-    let spentMs = 0;
+  test('the length of a step follows its own work if another decode runs beside it', async () => {
+    let [spentMs, besideMs] = [0, 0];
     const step = Promise.withResolvers<void>();
     const lengths: number[] = [];
     const recognizer = await recognizerWith({
       decode: async (seconds) => {
-        lengths.push(seconds);
-        // The second step of the long recording ends after the short one.
-        if (lengths.length === 2) await step.promise;
-        spentMs += seconds * 100;
+        const workMs = seconds * 100;
+        const decodes = lengths.push(Math.round(seconds));
+        if (decodes === 2) {
+          // The second step ends after the short recording; until then, both have had equal work.
+          await step.promise;
+          spentMs += workMs - besideMs;
+        } else if (decodes === 3) {
+          besideMs = workMs;
+          spentMs += 2 * workMs;
+        } else spentMs += workMs;
         return words;
       },
       cpuMs: () => spentMs,
@@ -268,7 +274,7 @@ describe('turns of recordings', () => {
     step.resolve();
     await long;
     // A second of work is 10 seconds of sound.
-    const [, , short, ...rest] = lengths.map(Math.round);
+    const [, , short, ...rest] = lengths;
     assert.deepEqual([short, Math.max(...rest)], [4, 10]);
   });
 

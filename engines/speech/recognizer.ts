@@ -157,8 +157,8 @@ function recognizerConfig(
 
 interface Decode {
   readonly ended: Promise<unknown>;
-  /** Whether no other decode ran at the same time. */
-  isAlone: boolean;
+  /** The CPU time of the process that counts as that of this decode. */
+  cpuMs: number;
 }
 
 const DEFAULT_OPTIONS: RecognitionOptions = { language: '', task: 'transcribe' };
@@ -169,6 +169,8 @@ export class Recognizer {
   readonly #settings: RecognizerSettings;
   readonly #step = new StepLength();
   readonly #decodes = new Set<Decode>();
+  /** The CPU time that has been shared among decodes. */
+  #sharedMs = 0;
   /** The configuration of the model. */
   #configJson: string;
 
@@ -263,7 +265,7 @@ export class Recognizer {
   }
 
   async #decode(samples: Float32Array, options: RecognitionOptions): Promise<unknown> {
-    const { model, threads, cpuMs } = this.#settings;
+    const { model, threads } = this.#settings;
     const stream = this.#native.createStream();
     stream.acceptWaveform({ samples, sampleRate: SPEECH_RATE });
     const config = recognizerConfig(model, threads, options);
@@ -274,19 +276,24 @@ export class Recognizer {
     }
     if (configJson !== this.#configJson) this.#native.setConfig(config);
     this.#configJson = configJson;
-    for (const other of this.#decodes) other.isAlone = false;
-    const isAlone = this.#decodes.size === 0;
-    const fromMs = cpuMs();
-    const decode: Decode = { ended: this.#native.decodeAsync(stream), isAlone };
+    this.#shareCpuTime();
+    const decode: Decode = { ended: this.#native.decodeAsync(stream), cpuMs: 0 };
     this.#decodes.add(decode);
     try {
       return await decode.ended;
     } finally {
+      this.#shareCpuTime();
       this.#decodes.delete(decode);
-      // The CPU time is that of the process, with everything that ran at the same time.
-      const ms = (cpuMs() - fromMs) / threads;
-      if (decode.isAlone) this.#step.record(samples.length / SPEECH_RATE, ms);
+      this.#step.record(samples.length / SPEECH_RATE, decode.cpuMs / threads);
     }
+  }
+
+  /** Adds the CPU time since the last call to the decodes that have run since then, in equal parts. */
+  #shareCpuTime(): void {
+    const nowMs = this.#settings.cpuMs();
+    const eachMs = (nowMs - this.#sharedMs) / this.#decodes.size;
+    for (const decode of this.#decodes) decode.cpuMs += eachMs;
+    this.#sharedMs = nowMs;
   }
 
   async *#sileroRanges(

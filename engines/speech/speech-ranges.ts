@@ -28,6 +28,7 @@ const PAUSE_FRAMES = 60;
 const LEAST_SPEECH_FRAMES = 5;
 const MARGIN_FRAMES = 10;
 const SAMPLE_BYTES = 2;
+/** Shorter steps have more wrong words: with Moonshine 2 of 220, 4 at 500 ms, 14 at 300 ms. */
 const STEP_MS = 1_000;
 /** Models need the context of some words. Also the length of a step before any was measured. */
 const LEAST_STEP_SECONDS = 5;
