@@ -87,6 +87,7 @@ describe('`PostgresStore` with an unreachable database', () => {
     first.cut();
     second.cut();
     await assert.rejects(store.query('SELECT 1 AS one'), StoreUnavailable);
+    await assert.rejects(open(both).migrate([]), /No server of the database accepts writes/);
     second.mend();
     await back(store);
     await store.query('SELECT 1 AS one');

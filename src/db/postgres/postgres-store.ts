@@ -402,8 +402,12 @@ export class PostgresStore implements SharedStore {
     }
   }
 
-  #findWritable(): Promise<string> {
-    return Promise.any(this.#servers.map((url) => this.#checkWritable(url)));
+  async #findWritable(): Promise<string> {
+    try {
+      return await Promise.any(this.#servers.map((url) => this.#checkWritable(url)));
+    } catch (error) {
+      throw new StoreUnavailable('No server of the database accepts writes', { cause: error });
+    }
   }
 
   #use(writable: string): void {
