@@ -62,8 +62,8 @@ export interface Town {
   /** `true` once callers and people begin nothing new. */
   readonly isOver: boolean;
   readonly moments: Moments;
-  /** URL of a server. */
-  url(): string;
+  /** URL of a server, if possible not this one. */
+  url(besides?: string): string;
 }
 
 export class Caller {
@@ -88,9 +88,10 @@ export class Caller {
         const one = this.#one().finally(() => open.delete(one));
         open.add(one);
       }
+      if (this.account.kind !== 'keyed')
+        await world().sleep(Math.max(...(await Promise.all(open))));
       // A keyed request can last long, while others begin.
-      const goesOn = this.account.kind === 'keyed' && open.size < MAX_OPEN && random.once(2);
-      if (!goesOn) await world().sleep(Math.max(...(await Promise.all(open))));
+      else if (open.size >= MAX_OPEN) await Promise.race(open);
     }
     await Promise.all(open);
   }
@@ -120,13 +121,17 @@ export class Caller {
     return reply.status === 402 ? random.between(1, BROKE_MS) : reply.retryAfterMs;
   }
 
-  /** Repeats a request under its key, sometimes twice at once, until it has a response. */
+  /** Repeats a request under its key at another server, sometimes at once, until it has a response. */
   async #untilAnswered(key: string, what: ChatKind): Promise<void> {
     const { random } = world();
+    let url: string | undefined;
     for (let tries = 0; tries < MAX_TRIES && !this.#town.isOver; tries += 1) {
       const patienceMs = random.between(1, random.pick(KEYED_PATIENCE_MS));
-      const sent = this.#send({ ...what, key, patienceMs });
-      const other = random.once(6) ? this.#send({ ...what, key }) : undefined;
+      url = this.#town.url(url);
+      const sent = this.#send({ ...what, key, patienceMs, url });
+      const other = random.once(6)
+        ? this.#send({ ...what, key, url: this.#town.url(url) })
+        : undefined;
       const replies = await Promise.all([sent, other]);
       if (replies.some((reply) => reply?.status === 200)) return;
       await world().sleep(random.between(100, 3_000));
@@ -136,14 +141,14 @@ export class Caller {
   async #send(
     how: ChatKind & {
       readonly key: string | undefined;
+      readonly url?: string;
       readonly leaveAfterBytes?: number;
       readonly patienceMs?: number;
     },
   ): Promise<Reply | undefined> {
-    const { isStream, maxTokens, key } = how;
+    const { isStream, maxTokens, key, url = this.#town.url() } = how;
     const isTeam = this.account.kind === 'budgeted' && world().random.once(2);
     const metadata = key === undefined ? isTeam && { [BUDGET.tag]: BUDGET.value } : { key };
-    const url = this.#town.url();
     this.#town.moments.happens(`request to ${url}`);
     if (key !== undefined) this.#town.moments.happens(`keyed request to ${url}`);
     const reply = await send(`${url}/chat/completions`, {

@@ -25,6 +25,8 @@ interface Asked {
 
 const FAILURES = ['500', '429', '503', 'reset', 'hang', 'half', 'html', 'cut stream'] as const;
 const PROMPT_TOKENS = 7;
+/** Pauses within a stream; some streams outlast a round in which servers return unused leases. */
+const PAUSES_MS = [30, 30, 1_000];
 
 export class ModelServer {
   readonly machine: Machine;
@@ -102,13 +104,14 @@ async function stream(
       `data: ${JSON.stringify({ id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1, model: 'm', ...part })}\n\n`,
     );
   socket.write(responseOf(200, 'text/event-stream'));
+  const pauseMs = random.pick(PAUSES_MS);
   const cutAfter = isCut ? random.between(0, tokens) : Infinity;
   for (let [sent, burst] = [0, 0]; sent < tokens && !socket.destroyed; sent += burst) {
     burst = random.between(1, tokens - sent);
     if (sent >= cutAfter) return void socket.resetAndDestroy();
     const delta = { role: 'assistant', content: 'word '.repeat(burst) };
     socket.write(eventOf({ choices: [{ index: 0, delta, finish_reason: null }] }));
-    await world().sleep(random.between(0, 30));
+    await world().sleep(random.between(0, pauseMs));
   }
   if (socket.destroyed) return;
   const last = eventOf({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] });

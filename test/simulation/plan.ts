@@ -41,7 +41,7 @@ const WEIGHTS = {
   'database pause': 1,
   /** Replies to commits are lost. */
   'lost commits': 3,
-  /** One server does not reach the database. */
+  /** One server does not reach the database, or no machine at all. */
   'lost database': 3,
 } as const;
 
@@ -101,7 +101,7 @@ export interface Plan {
 
 const BETWEEN_FAULTS_MS = [5_000, 10_000, 20_000, 40_000];
 /** A fault ends soon, outlasts the leases of a server, those of its keys, or most time limits. */
-const LASTS_MS = [5_000, 5_000, 20_000, 45_000, 120_000];
+const LASTS_MS = [5_000, 10_000, 20_000, 45_000, 120_000];
 /** Most of a run of one server should be requests. On PostgreSQL each takes several times as long. */
 const CALLERS = {
   one: { counts: [4, 8, 16], fromMs: 10, toMs: 1_000 },
@@ -125,7 +125,8 @@ export function planOf(seed: string, durationMs: number, processes = 1): Plan {
     atMs < durationMs && faultKinds.length > 0;
     atMs += random.between(1, 2 * betweenMs)
   ) {
-    const forMs = random.between(1, random.pick(LASTS_MS));
+    const mostMs = random.pick(LASTS_MS);
+    const forMs = random.between(mostMs / 2, mostMs);
     faults.push({ kind: random.pick(faultKinds), atMs, forMs, strength: random.fraction() });
   }
   const callerKinds = CALLER_KINDS.filter(some);

@@ -41,7 +41,8 @@ const NODE_PORTS = [8_545, 8_546, 8_547];
 /** Pays the gas of settlements. */
 const GAS_KEY = `0x${'22'.repeat(32)}`;
 const LOOK_EVERY_MS = 30_000;
-/** Shorter than many pauses of the plan. */
+/** Both are shorter than many pauses of the plan. */
+const STALLED_MS = 8_000;
 const DEAD_AFTER_SECONDS = 6;
 const ENDS_MACHINE: ReadonlySet<FaultKind> = new Set([
   'crash',
@@ -56,7 +57,7 @@ service: { publicUrl: http://127.0.0.1:${FAREBOX_PORT} }
 discovery: { enabled: false }
 embedded: { enabled: false }
 engines:
-${MODEL_PORTS.map((port, at) => `  gpu${at + 1}: { url: "http://127.0.0.1:${port}/v1", protocol: openai }`).join('\n')}
+${MODEL_PORTS.map((port, at) => `  gpu${at + 1}: { url: "http://127.0.0.1:${port}/v1", protocol: openai, idleTimeoutMs: ${STALLED_MS} }`).join('\n')}
 models:
   - id: ${MODEL}
     type: text
@@ -105,9 +106,10 @@ export class Town implements Struck, Witness {
     this.database = plan.processes > 1 ? database : undefined;
   }
 
-  /** URL of one of the servers, as behind a load balancer. */
-  url(): string {
-    return world().random.pick(this.fareboxes).url;
+  /** URL of one of the servers, as behind a load balancer; if possible not `besides`. */
+  url(besides?: string): string {
+    const others = this.fareboxes.filter(({ url }) => url !== besides);
+    return world().random.pick(others.length > 0 ? others : this.fareboxes).url;
   }
 
   /** Throws the first defect. */
