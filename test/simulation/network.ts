@@ -109,7 +109,14 @@ export class WorldSocket extends net.Socket {
     // Node counts the connections of a server by these members.
     Object.assign(accepted, { _server: server, server });
     (server as OpenServer)._connections += 1;
-    world().schedule(0, () => server.emit('connection', accepted), machine);
+    // The server does not know a connection that was reset before it is accepted.
+    const ignored = (): void => undefined;
+    accepted.on('error', ignored);
+    const accept = (): void => {
+      accepted.off('error', ignored);
+      if (!accepted.destroyed) server.emit('connection', accepted);
+    };
+    world().schedule(0, accept, machine);
     this.emit('connect');
     this.emit('ready');
     // As after a real connect: begin to read.

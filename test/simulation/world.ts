@@ -9,6 +9,7 @@
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { createHash } from 'node:crypto';
+import { writeSync } from 'node:fs';
 import type { Server } from 'node:net';
 import { type Random, randomOf } from './random.ts';
 import { FAIR, type Weather } from './weather.ts';
@@ -237,8 +238,19 @@ function inTurn<T>(work: () => T): Promise<T> {
   });
 }
 
+const tickCallback = Reflect.get(process, '_tickCallback') as () => void; // not in the types
+
 /** Runs all ticks and promises, as Node.js does after each of its callbacks, without a turn of the event loop. */
-const finishTicks = Reflect.get(process, '_tickCallback') as () => void; // not in the types
+function finishTicks(): void {
+  try {
+    tickCallback();
+  } catch (error) {
+    // Node.js then ends the process, without this error.
+    const { stack } = error as Error;
+    writeSync(process.stderr.fd, `seed ${world().seed}: uncaught exception: ${stack}\n`);
+    throw error;
+  }
+}
 
 const current: { world: World | undefined } = { world: undefined };
 
