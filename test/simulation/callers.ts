@@ -28,6 +28,7 @@ const MAX_OPEN = 12;
 /** Waits without credit, and without a response. */
 const BROKE_MS = 5_000;
 const RECONNECT_MS = 500;
+const ERROR_EVENT = 'data: {"error"';
 
 /** A response that arrived whole, or did not. */
 export interface Seen {
@@ -39,7 +40,8 @@ export interface Seen {
   readonly requestId: string | undefined;
   /** From the usage of the response and the prices of the model. */
   readonly expectedNano: bigint | undefined;
-  readonly isStream: boolean;
+  /** A stream that ends with an error. */
+  readonly isBroken: boolean;
 }
 
 export interface CallerAccount extends CallerPlan {
@@ -173,7 +175,7 @@ export class Caller {
       isInternal: reply?.status === 500 && !reply.body.includes('INFERENCE_FAILED'),
       requestId: reply?.requestId,
       expectedNano: usage && chargeOf(usage),
-      isStream,
+      isBroken: reply?.body.includes(ERROR_EVENT) === true,
     };
     this.seen.push(seen);
     world().note(

@@ -102,8 +102,10 @@ function isChargedOnce(seen: Seen, rows: readonly UsageRow[]): void {
     demand(sum === 0n, () => `${name} failed and costs ${sum}`);
     return;
   }
-  // A stream that ends with an error has no usage, and is charged for its text or not at all.
+  // Without usage a stream has ended with an error, and is charged for its text or not at all.
   if (expectedNano === undefined) return;
+  // The text of a broken stream is not charged if another request has taken over the key.
+  if (seen.isBroken && seen.key !== undefined && rows.length === 0) return;
   demand(rows.length === 1, () => `${name} has no receipt`);
   demand(sum === expectedNano, () => `${name} costs ${sum}, not ${expectedNano}`);
 }
@@ -118,7 +120,7 @@ function keysHaveOneEffect(rows: readonly UsageRow[], seen: readonly Seen[]): vo
     demand(some.length === 1, () => `The key ${key} is charged ${some.length} times`);
   }
   const served = Map.groupBy(
-    seen.filter((one) => one.status === 200 && one.key !== undefined),
+    seen.filter((one) => one.status === 200 && one.key !== undefined && !one.isBroken),
     (one) => one.key,
   );
   for (const [key, some] of served) {
