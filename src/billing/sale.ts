@@ -361,9 +361,9 @@ export class Sale implements Counted {
    * Takes the cost, writes the receipt and releases unused capacity. Durable when it resolves.
    * `together` runs in the same transaction as the charge; it may run again after a retry, so it
    * must be idempotent. A request with an idempotency key is charged in the transaction that spends
-   * its key. `expected`: see `Holds.settle`.
+   * its key. `onCommit`: see `Holds.settle`.
    */
-  async settle(outcome: Outcome, together?: Together, expected?: OnCommit): Promise<Settlement> {
+  async settle(outcome: Outcome, together?: Together, onCommit?: OnCommit): Promise<Settlement> {
     const { ledger, waits, observers, tagBounds, clock } = this.#context;
     const { requestId, caller, kind, modelId, priceVersion, metadata, paid } = this.request;
     const { supplierCost } = this.request;
@@ -398,7 +398,7 @@ export class Sale implements Counted {
     const correction = this.#correctTokens(tokens.prompt + tokens.completion);
     let settlement: Settlement;
     if (together === undefined) {
-      settlement = await ledger.holds.settle(request, this.hold, expected);
+      settlement = await ledger.holds.settle(request, this.hold, onCommit);
     } else {
       await correction;
       settlement = await ledger.holds.settleWith(request, this.hold, together, whileAway);

@@ -199,7 +199,7 @@ export const PLANTED: readonly PlantedBug[] = [
     file: SALE,
     edits: [
       [
-        'settlement = await ledger.holds.settle(request, this.hold, expected);',
+        'settlement = await ledger.holds.settle(request, this.hold, onCommit);',
         'void ledger.holds.settle(request, this.hold).catch(() => undefined); settlement = { fresh: true, usdNano: outcome.costNano, diemNano: 0n as Nano, after: { usdNano: 0n as Nano, diemNano: 0n as Nano } };',
       ],
     ],

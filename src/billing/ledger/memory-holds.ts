@@ -70,7 +70,7 @@ interface Waiting {
   readonly held: MemoryHold;
   readonly accountId: string;
   readonly capIds: readonly string[] | undefined;
-  readonly expected: OnCommit | undefined;
+  readonly onCommit: OnCommit | undefined;
   readonly resolve: (settlement: Settlement) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -142,7 +142,7 @@ export class MemoryHolds implements Holds {
     return lifetime === 'durable' ? this.#write(request, hold, nowMs) : { ok: true, hold };
   }
 
-  settle(request: SettleRequest, hold: Hold, expected?: OnCommit): Promise<Settlement> {
+  settle(request: SettleRequest, hold: Hold, onCommit?: OnCommit): Promise<Settlement> {
     const held = hold as MemoryHold; // `place` creates no other kind
     if (held.settled !== undefined) return repeated(held.settled);
     const { promise, resolve, reject } = Promise.withResolvers<Settlement>();
@@ -152,7 +152,7 @@ export class MemoryHolds implements Holds {
     const isFull = batch !== undefined && batch.waiting.length >= MAX_BATCH;
     if (batch === undefined || isFull) this.#batch = batch = this.#newBatch();
     const { capIds } = held;
-    batch.waiting.push({ request, held, accountId, capIds, expected, resolve, reject });
+    batch.waiting.push({ request, held, accountId, capIds, onCommit, resolve, reject });
     // The store may fail the batch at once.
     if (batch.waiting.length === 1) this.#parts.store.write(batch);
     return promise;
@@ -266,7 +266,7 @@ export class MemoryHolds implements Holds {
       committed: () => {
         for (let at = 0; at < waiting.length; at += 1) {
           const settlement = settlements[at];
-          if (settlement !== undefined) waiting[at]?.expected?.(settlement);
+          if (settlement !== undefined) waiting[at]?.onCommit?.(settlement);
         }
       },
       done: () => {

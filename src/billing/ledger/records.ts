@@ -152,7 +152,7 @@ export type WhileAway = 'drop-work' | 'fail' | 'wait' | KeyFence;
 export interface Holds {
   /** Sets money aside, or returns why not. A crash undoes it, unless it is durable. */
   place(request: HoldRequest): HoldResult | Promise<HoldResult>;
-  settle(request: SettleRequest, hold: Hold, expected?: OnCommit): Promise<Settlement>;
+  settle(request: SettleRequest, hold: Hold, onCommit?: OnCommit): Promise<Settlement>;
   /** Settles and runs `work` in one transaction; `work` may run twice, so it must use only `tx`. */
   settleWith(
     request: SettleRequest,
