@@ -22,8 +22,9 @@ model.
 - \`Retry-After\` contains the seconds to wait before a retry. \`x-should-retry: false\` means that the same
   request cannot succeed.
 - If a request has several faults, the [order of errors](precedence.md) decides which one it receives.
-- An error response costs nothing: the server releases the hold before it sends the response. If the disk fails
-  while a charge is written, the connection closes without a response: the charge may exist after the restart.
+- An error response costs nothing: the server releases the hold before it sends the response. If the disk
+  or the connection to the database fails while a charge is written, the connection closes without a response: the
+  charge may exist.
 
 | status | code | text | remedy | the same request can succeed later |
 | --- | --- | --- | --- | --- |

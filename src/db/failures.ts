@@ -5,7 +5,10 @@ export class StoreUnavailable extends Error {
   override readonly name = 'StoreUnavailable';
 }
 
-/** The write was committed, but whether it lasts is known only after the next start. */
+/**
+ * The write may have taken effect: its flush failed, or the reply to its commit was lost. So no error may
+ * say that nothing happened.
+ */
 export class CommitUncertain extends StoreUnavailable {}
 
 /** A large read exceeded its time limit; repeating it would exceed the limit again. */
