@@ -78,6 +78,7 @@ export type UpstreamFailureKind =
 interface ExchangePool {
   readonly clock: Clock;
   readonly running: InFlight<Exchange>;
+  send(exchange: Exchange): void;
   strayed(): void;
 }
 
@@ -294,10 +295,22 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
   onResponseError(_controller: Dispatcher.DispatchController | null, error: Error): void {
     if (this.hasEnded) return;
     const kind = this.#kindOf(error);
+    if (kind === 'connect' && this.connection?.socket?.destroyed === true)
+      return this.#sendElsewhere();
     if (kind === 'ambiguous') this.#pool.strayed();
     this.hasEnded = true;
     this.#pool.running.delete(this);
     this.onFailure(kind, messageOf(error));
+  }
+
+  /**
+   * undici fails the requests that wait for an idle connection when that connection is reset. They
+   * were never written. The microtask runs after the connection is closed.
+   */
+  #sendElsewhere(): void {
+    queueMicrotask(() => {
+      if (!this.hasEnded) this.#pool.send(this);
+    });
   }
 
   /** The response is complete. `isAmbiguous`: bytes that belong to no request follow it. */

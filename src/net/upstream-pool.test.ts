@@ -128,6 +128,31 @@ test('a reused connection that is reset is stale too', async (t) => {
   assert.equal(await kindOf(get(pool)), 'stale');
 });
 
+test('a request that waits for a connection that is reset gets another connection', async (t) => {
+  let connections = 0;
+  const url = await rawServer(t, (socket) => {
+    connections += 1;
+    socket.on('data', () => socket.write(OK));
+  });
+  const pool = poolFor(t, url);
+  const pieces = {
+    sizeBytes: 1,
+    async *open() {
+      yield Buffer.from('a');
+    },
+  };
+  const reset = Object.assign(new Error('read ECONNRESET'), { code: 'ECONNRESET' });
+  for (const body of [Buffer.from('{}'), pieces]) {
+    const first = get(pool);
+    assert.equal(await kindOf(first), 'end');
+    const second = send(pool, { body });
+    first.connection?.socket?.destroy(reset);
+    assert.equal(await kindOf(second), 'end');
+  }
+  assert.equal(connections, 3);
+  assert.equal(pool.running.size, 0);
+});
+
 test('a reused connection that closes late failed on the request', async (t) => {
   let second: Socket | undefined;
   const url = await rawServer(t, (socket) => {

@@ -104,10 +104,15 @@ export class UpstreamPool {
 
   /** Starts an exchange. Fails it at once if it cannot be sent or the pool is closed. */
   dispatch(exchange: Exchange): void {
-    const { body, headers, method, path } = exchange.request;
-    const { piecesBytes } = exchange;
     this.running.add(exchange);
     if (this.#stopSweep === undefined) this.#startSweep();
+    this.send(exchange);
+  }
+
+  /** Gives a running exchange to undici, again if its connection was lost before it was written. */
+  send(exchange: Exchange): void {
+    const { body, headers, method, path } = exchange.request;
+    const { piecesBytes } = exchange;
     const options: ExchangeOptions = {
       method,
       path: this.#query === '' ? this.#basePath + path : this.#withQuery(path),
