@@ -22,7 +22,13 @@ export class ReadTooLong extends Error {
   }
 }
 
-const CONFLICTS = new Set(['40001', '40P01', '55P03', 'CR000']);
+const CONFLICTS = new Set([
+  '40001', // serialization failure
+  '40P01', // deadlock
+  '55P03', // lock not available
+  '25P03', // idle in transaction: this process was paused, and the database has ended the connection
+  'CR000', // retry, of CockroachDB
+]);
 
 export function isSerializationFailure(error: unknown): boolean {
   return CONFLICTS.has(codeOf(error));

@@ -18,6 +18,7 @@ const SLOW_REPLY_TIMEOUT_MS = 8_000;
 const SLOW_MS = 1_000;
 /** Longer than a probe may take with a short reply timeout. */
 const SLOW_PROBE_MS = 2_200;
+const PAUSE = new Int32Array(new SharedArrayBuffer(4));
 
 describe('`PostgresStore` with an unreachable database', () => {
   let postgres: TestPostgres;
@@ -190,5 +191,19 @@ describe('`PostgresStore` with an unreachable database', () => {
     assert.ok(failed.error instanceof StoreUnavailable);
     await back(store);
     await store.query('SELECT 1 AS one');
+  });
+
+  test('a transaction that the database has ended while the process was paused runs again', async () => {
+    const store = open(first.url('postgres'));
+    let runs = 0;
+    const rows = await store.transaction(async (tx) => {
+      runs += 1;
+      await tx.query('SELECT 1 AS one');
+      if (runs === 1) Atomics.wait(PAUSE, 0, 0, 2 * REPLY_TIMEOUT_MS);
+      return await tx.query('SELECT 2 AS two');
+    });
+    assert.deepEqual(rows, [{ two: 2n }]);
+    assert.equal(runs, 2);
+    assert.equal(store.unavailable(), undefined);
   });
 });
