@@ -21,7 +21,7 @@ import {
   type LineCall,
   type LineResult,
 } from './batch-run.ts';
-import { BatchTable } from './batch-table.ts';
+import { BatchTable, openBatches } from './batch-table.ts';
 import { ERROR_PART, FileTable, OUTPUT_PART } from './file-table.ts';
 import { BATCHES_MIGRATIONS } from './migrations.ts';
 import { MAX_RESPONSE_BYTES } from './results.ts';
@@ -97,7 +97,13 @@ class Fixture {
     this.clock = clock;
     this.#seed = seed;
     this.files = new FileTable(store);
-    this.batches = new BatchTable(store, `owner-${seed}`);
+    this.batches = new BatchTable({
+      store,
+      owner: `owner-${seed}`,
+      leaseMs: LEASE_MS,
+      clock,
+      log: silentLog,
+    });
   }
 
   async queue(models: readonly string[]): Promise<string> {
@@ -188,7 +194,7 @@ class Fixture {
   }
 
   async take(): Promise<Batch> {
-    const [batch] = await this.batches.claim(this.clock.nowMs(), LEASE_MS, 1);
+    const [batch] = await this.batches.claim(1);
     assert.ok(batch !== undefined, 'no batch is due');
     return batch;
   }
@@ -372,9 +378,9 @@ onEachStore('batch runs', (fixture) => {
     assert.equal('usage' in batchBody(await setup.find(old)), false);
     setup.clock.advance(SECOND_MS);
     await setup.queue(['b']);
-    assert.deepEqual(await setup.batches.openCounts(), { validating: 1 });
+    assert.deepEqual(await openBatches(setup.store), { validating: 1 });
     await setup.work();
-    assert.deepEqual(await setup.batches.openCounts(), {});
+    assert.deepEqual(await openBatches(setup.store), {});
   });
 
   test('expired files and old batches are deleted', async () => {

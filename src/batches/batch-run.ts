@@ -146,10 +146,10 @@ export class BatchRun {
     // Checks must not pile up on a slow database.
     if (this.#isChecking) return;
     this.#isChecking = true;
-    const { batches, files, clock, log } = this.#parts;
+    const { batches, files, log } = this.#parts;
     const { id, accountId } = this.#batch;
     try {
-      const state = await batches.renew(id, clock.nowMs() + LEASE_MS, {
+      const state = await batches.renew(id, {
         completed: this.#completed,
         failed: this.#failed,
         resultBytes: this.#resultBytes,
@@ -193,7 +193,7 @@ export class BatchRun {
       case 'lost':
         return;
       case 'pause':
-        return await batches.rest(id, clock.nowMs() + this.#pauseMs);
+        return await batches.rest(id, this.#pauseMs);
       case 'expired':
       case 'cancelled':
         await this.#fill(LINE_ERRORS[stopped]);
@@ -201,7 +201,7 @@ export class BatchRun {
       case undefined:
         if (await batches.finalizing(id, clock.nowMs())) return await this.#finish('completed');
         // The batch was cancelled just now, or the lease was lost; the next run finds out.
-        return await batches.rest(id, clock.nowMs());
+        return await batches.rest(id);
     }
   }
 
@@ -210,7 +210,7 @@ export class BatchRun {
     const { id } = this.#batch;
     const endpoint = host.endpoint(this.#path);
     if (host.isStarting()) {
-      await batches.rest(id, clock.nowMs() + STARTING_MS);
+      await batches.rest(id, STARTING_MS);
       return false;
     }
     if (endpoint === undefined) {
@@ -230,7 +230,7 @@ export class BatchRun {
     }
     if (this.#stop === 'cancelled') return true;
     if (this.#stop !== undefined) {
-      await batches.rest(id, clock.nowMs());
+      await batches.rest(id);
       return false;
     }
     checks.end();
@@ -242,7 +242,7 @@ export class BatchRun {
     this.#isValid = isStarted;
     if (isStarted) log.info({ batch: id, requests: checks.total }, 'A batch was started');
     // The batch was cancelled meanwhile, or the lease was lost.
-    else await batches.rest(id, clock.nowMs());
+    else await batches.rest(id);
     return isStarted;
   }
 

@@ -3,7 +3,7 @@
  * previous state and, for a worker, the lease of its process. So exactly one of several processes
  * changes a batch, and a delayed one changes nothing.
  */
-import { LeasedTable, NO_LEASE, type Queryable, type Store, oneAtATime } from '../db/db.ts';
+import { type LeaseOptions, LeasedTable, NO_LEASE, type Queryable, oneAtATime } from '../db/db.ts';
 import {
   BATCH_COLUMNS,
   type Batch,
@@ -36,9 +36,12 @@ export interface ResultFile {
 }
 
 export class BatchTable extends LeasedTable<Batch> {
-  constructor(store: Store, owner: string) {
+  readonly #options: LeaseOptions;
+
+  constructor(options: LeaseOptions) {
     const columns = BATCH_COLUMNS;
-    super({ store, owner, table: 'batches_batch', columns, jobOf: batchOf, open: OPEN });
+    super({ ...options, table: 'batches_batch', columns, jobOf: batchOf, open: OPEN });
+    this.#options = options;
   }
 
   /** Runs a transaction; those of the same account run one at a time. */
@@ -57,7 +60,7 @@ export class BatchTable extends LeasedTable<Batch> {
          ${USE_COLUMNS.join(', ')}, result_bytes, created_ms, expires_ms, in_progress_ms,
          finalizing_ms, cancelling_ms, ended_ms, due_ms, lease_owner, lease_until_ms)
        SELECT $1, $2, $3, $4, $5, $6, $7, '', '', 'validating', $8, '[]', $9, 0, 0, 0,
-         ${useValues(NO_USE).join(', ')}, 0, $10, $11, 0, 0, 0, 0, $10, '', 0
+         ${useValues(NO_USE).join(', ')}, 0, $10, $11, 0, 0, 0, 0, now_ms($10), '', 0
        WHERE $12 > (SELECT count(*) FROM batches_batch WHERE account_id = $2 AND ${OPEN})
        RETURNING ${BATCH_COLUMNS}`,
       [
@@ -116,7 +119,7 @@ export class BatchTable extends LeasedTable<Batch> {
   /** Starts to cancel a batch; returns `undefined` if its state does not allow it. */
   async cancel(accountId: string, id: string, nowMs: number): Promise<Batch | undefined> {
     const [batch] = await this.jobs(
-      `UPDATE batches_batch SET state = 'cancelling', cancelling_ms = $3, due_ms = $3
+      `UPDATE batches_batch SET state = 'cancelling', cancelling_ms = $3, due_ms = now_ms($3)
        WHERE id = $1 AND account_id = $2 AND state IN ('validating', 'in_progress')
        RETURNING ${BATCH_COLUMNS}`,
       [id, accountId, nowMs],
@@ -124,23 +127,18 @@ export class BatchTable extends LeasedTable<Batch> {
     return batch;
   }
 
-  async openCounts(): Promise<Partial<Record<BatchState, number>>> {
-    const rows = await this.store.query<{ state: BatchState; batches: bigint }>(
-      `SELECT state, count(*) AS batches FROM batches_batch WHERE ${OPEN} GROUP BY state`,
-    );
-    return Object.fromEntries(rows.map(({ state, batches }) => [state, Number(batches)]));
-  }
-
   /** Renews the lease and stores the progress. Returns the state, or `undefined` without the lease. */
-  async renew(id: string, untilMs: number, progress: Progress): Promise<BatchState | undefined> {
+  async renew(id: string, progress: Progress): Promise<BatchState | undefined> {
     const { completed, failed, resultBytes, use } = progress;
+    const { clock, leaseMs } = this.#options;
+    const nowMs = clock.nowMs();
     const rows = await this.store.transaction(
       (tx) =>
         tx.query<{ state: BatchState }>(
-          `UPDATE batches_batch SET lease_until_ms = $3, completed = $4, failed = $5,
-             result_bytes = $6, ${useSet(7)}
+          `UPDATE batches_batch SET lease_until_ms = now_ms($3) + $4, completed = $5,
+             failed = $6, result_bytes = $7, ${useSet(8)}
            WHERE id = $1 AND lease_owner = $2 AND ${OPEN} RETURNING state`,
-          [id, this.owner, untilMs, completed, failed, resultBytes, ...useValues(use)],
+          [id, this.owner, nowMs, leaseMs, completed, failed, resultBytes, ...useValues(use)],
         ),
       { durable: false },
     );
@@ -212,4 +210,12 @@ function useSet(first: number): string {
     return `${name} = CASE WHEN usd_nano IS NULL THEN NULL ELSE CAST($${first + at} AS BIGINT) END`;
   });
   return figures.join(', ');
+}
+
+/** Number of open batches by state. */
+export async function openBatches(store: Queryable): Promise<Partial<Record<BatchState, number>>> {
+  const rows = await store.query<{ state: BatchState; batches: bigint }>(
+    `SELECT state, count(*) AS batches FROM batches_batch WHERE ${OPEN} GROUP BY state`,
+  );
+  return Object.fromEntries(rows.map(({ state, batches }) => [state, Number(batches)]));
 }

@@ -9,14 +9,14 @@ import type { Log } from '../core/log.ts';
 import type { Store } from '../db/db.ts';
 import type { Feature } from '../http/route.ts';
 import { batchRoutes } from './batch-routes.ts';
-import type { BatchState } from './batch.ts';
-import type { BatchHost } from './batch-run.ts';
+import { type BatchHost, LEASE_MS } from './batch-run.ts';
 import { BatchTable } from './batch-table.ts';
 import { FileTable } from './file-table.ts';
 import { type FilesParts, fileRoutes } from './files.ts';
 import { Worker } from './worker.ts';
 
 export type { Batch } from './batch.ts';
+export { openBatches } from './batch-table.ts';
 export type { BatchHost, LineResponse, LineCall, LineResult } from './batch-run.ts';
 export type { Endpoint } from './lines.ts';
 export { BATCHES_MIGRATIONS } from './migrations.ts';
@@ -34,14 +34,12 @@ export interface BatchesParts {
   readonly log: Log;
 }
 
-/** Number of open batches by state. */
-export async function openBatches(store: Store): Promise<Partial<Record<BatchState, number>>> {
-  return await new BatchTable(store, '').openCounts();
-}
-
 export function batchesFeature(parts: BatchesParts): Feature {
   const { store, settings, requireCredit, clock, ids, endpoints } = parts;
-  const tables = { files: new FileTable(store), batches: new BatchTable(store, ids.uuid()) };
+  const tables = {
+    files: new FileTable(store),
+    batches: new BatchTable({ ...parts, owner: ids.uuid(), leaseMs: LEASE_MS }),
+  };
   const worker = new Worker({ ...parts, ...tables });
   const routes = { ...tables, settings, requireCredit, clock, ids, endpoints };
   return {

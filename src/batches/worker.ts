@@ -6,7 +6,7 @@ import { SECOND_MS } from '../core/clock.ts';
 import { JobQueue } from '../core/job-queue.ts';
 import { JobWorker } from '../db/db.ts';
 import type { Batch } from './batch.ts';
-import { BatchRun, LEASE_MS, MAX_PENDING, type RunParts } from './batch-run.ts';
+import { BatchRun, MAX_PENDING, type RunParts } from './batch-run.ts';
 
 const TICK_MS = SECOND_MS;
 const RENEW_MS = 2 * SECOND_MS;
@@ -37,7 +37,7 @@ export class Worker {
       tickMs: TICK_MS,
       claim: (running) => this.#claim(running),
       run: (batch, signal) => this.#run(batch, signal),
-      failed: ({ id }) => batches.rest(id, clock.nowMs() + LATER_MS),
+      failed: ({ id }) => batches.rest(id, LATER_MS),
       renew: {
         everyMs: RENEW_MS,
         lease: async ({ id }) => await this.#runs.get(id)?.run.checkLease(),
@@ -68,13 +68,12 @@ export class Worker {
 
   async #claim(running: readonly Batch[]): Promise<Batch[]> {
     const { batches, clock, host } = this.#parts;
-    const nowMs = clock.nowMs();
     if (host.isClosing()) return [];
     const free = MAX_RUNNING - running.length;
-    if (free > 0) return await batches.claim(nowMs, LEASE_MS, free, running);
+    if (free > 0) return await batches.claim(free, running);
     const [longest] = this.#runs.values();
-    const isLong = longest !== undefined && nowMs - longest.sinceMs >= TURN_MS;
-    if (isLong && (await batches.due(nowMs, 1)).length > 0) longest.run.pause();
+    const isLong = longest !== undefined && clock.nowMs() - longest.sinceMs >= TURN_MS;
+    if (isLong && (await batches.due(1)).length > 0) longest.run.pause();
     return [];
   }
 

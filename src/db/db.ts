@@ -42,7 +42,7 @@ export {
   type Waiting,
   shareDivisor,
 } from './shared-counter/leased-parts.ts';
-export { type HoldOptions, JobWorker, LeasedTable, NO_LEASE } from './leased-jobs.ts';
+export { JobWorker, type LeaseOptions, LeasedTable, NO_LEASE } from './leased-jobs.ts';
 export { openProblem } from './open-problem.ts';
 export { Flag, Whole, jsonText, maybe, rowShape, snakeCase } from './row-shape.ts';
 export {

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
-import { onEachStore } from '../../test/databases/stores.ts';
+import { describe, test } from 'node:test';
+import { onEachStore, storeFixture } from '../../test/databases/stores.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { until } from '../../test/support/until.ts';
+import { type Clock, HOUR_MS, systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
-import { JobWorker, LeasedTable, NO_LEASE } from './db.ts';
+import { JobWorker, LeasedTable, NO_LEASE, type Store } from './db.ts';
 
 const LEASE_MS = 60_000;
 const MIGRATIONS = [
@@ -21,33 +22,44 @@ CREATE TABLE job (
   },
 ];
 
+interface TestJob {
+  readonly id: string;
+}
+
+function tableOf(store: Store, clock: Clock, owner = 'process') {
+  return new LeasedTable<TestJob>({
+    store,
+    table: 'job',
+    columns: 'id',
+    jobOf: (row) => ({ id: String(row['id']) }),
+    open: 'due_ms > 0',
+    owner,
+    leaseMs: LEASE_MS,
+    clock,
+    log: silentLog,
+  });
+}
+
 onEachStore('job worker', (fixture) => {
   test('a due row that its run releases before the end runs again at the end', async () => {
     const store = await fixture.open(MIGRATIONS);
-    const clock = new TestClock();
-    const table = new LeasedTable({
-      store,
-      table: 'job',
-      columns: 'id',
-      jobOf: (row) => ({ id: String(row['id']) }),
-      open: 'due_ms > 0',
-      owner: 'process',
-    });
+    const clock = systemClock();
+    const table = tableOf(store, clock);
     await store.query(`INSERT INTO job (id, due_ms) VALUES ('one', 1)`);
     const end = Promise.withResolvers<undefined>();
     let runs = 0;
     let claims = 0;
-    const worker = new JobWorker<{ readonly id: string }>({
+    const worker = new JobWorker<TestJob>({
       name: 'test',
       claim: async (running) => {
-        const claimed = await table.claim(clock.nowMs(), LEASE_MS, 8, running);
+        const claimed = await table.claim(8, running);
         claims += 1;
         return claimed;
       },
       run: async ({ id }) => {
         runs += 1;
-        if (runs > 1) return await table.rest(id, 0);
-        await table.rest(id, 1);
+        if (runs > 1) return void (await store.query('UPDATE job SET due_ms = 0'));
+        await table.rest(id);
         await end.promise;
       },
       clock,
@@ -63,5 +75,53 @@ onEachStore('job worker', (fixture) => {
     await until(() => runs === 2);
     await worker.stop();
     assert.equal(runs, 2);
+  });
+});
+
+/** Only processes that share a database have different clocks. */
+describe('processes with different clocks', () => {
+  const fixture = storeFixture('postgres');
+  const HOUR_AHEAD = new TestClock(Date.now() + HOUR_MS);
+  const HOUR_BEHIND = new TestClock(Date.now() - HOUR_MS);
+
+  async function tables() {
+    const store = await fixture.open(MIGRATIONS);
+    await store.query(`INSERT INTO job (id, due_ms) VALUES ('one', $1)`, [HOUR_MS]);
+    return {
+      ahead: tableOf(store, HOUR_AHEAD, 'ahead'),
+      behind: tableOf(store, HOUR_BEHIND, 'behind'),
+      /** The time between the claim or the release of the row and now becomes longer by `LEASE_MS`. */
+      wait: () =>
+        store.query('UPDATE job SET lease_until_ms = lease_until_ms - $1, due_ms = due_ms - $1', [
+          LEASE_MS,
+        ]),
+    };
+  }
+
+  test('a lease ends at the same time for all of them', async () => {
+    const { ahead, behind, wait } = await tables();
+    const turns = [ahead, behind, ahead];
+    for (const [turn, table] of turns.entries()) {
+      const other = turns[turn + 1] ?? behind;
+      await wait();
+      assert.equal((await table.claim(1)).length, 1);
+      assert.deepEqual(await other.claim(1), []);
+      await table.extendLease('one');
+      assert.equal(await other.take('one'), undefined);
+    }
+    await wait();
+    assert.ok((await behind.take('one')) !== undefined);
+    assert.equal(await ahead.take('one'), undefined);
+  });
+
+  test('a job is due at the same time for all of them', async () => {
+    const { ahead, behind, wait } = await tables();
+    for (const table of [ahead, behind]) {
+      assert.equal((await table.claim(1)).length, 1);
+      await table.rest('one', LEASE_MS);
+      for (const any of [ahead, behind]) assert.deepEqual(await any.due(1), []);
+      await wait();
+      for (const any of [ahead, behind]) assert.equal((await any.due(1)).length, 1);
+    }
   });
 });

@@ -2,6 +2,9 @@
  * Background jobs that are rows of a table, for any number of processes. A process leases a row,
  * works on it, and releases or ends it. If the lease is not renewed, it expires and another process
  * takes the row.
+ *
+ * The times of leases, and at which there is work, are those of the database (`now_ms`), so that no other
+ * process waits for the end of a lease, or for work, that a process with a wrong clock has written.
  */
 import type { Clock } from '../core/clock.ts';
 import { type Log, reasonOf } from '../core/log.ts';
@@ -9,8 +12,16 @@ import { type Parameter, type Queryable, type Row, type Store, placesFrom } from
 
 export const NO_LEASE = `lease_owner = '', lease_until_ms = 0`;
 
-export interface LeasedTableParts<Job> {
+export interface LeaseOptions {
   readonly store: Store;
+  /** Unique for the process. */
+  readonly owner: string;
+  readonly leaseMs: number;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export interface LeasedTableParts<Job> extends LeaseOptions {
   /** It has the columns `lease_owner` and `lease_until_ms`. */
   readonly table: string;
   /** Column of the primary key; default: `id`. */
@@ -21,13 +32,6 @@ export interface LeasedTableParts<Job> {
   readonly jobOf: (row: Row) => Job;
   /** SQL condition for rows with work left. */
   readonly open: string;
-  readonly owner: string;
-}
-
-export interface HoldOptions {
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly leaseMs: number;
 }
 
 export class LeasedTable<Job> {
@@ -47,74 +51,64 @@ export class LeasedTable<Job> {
    * Leases due rows, except those of `running`: a run can release its row before it ends, and the
    * row is claimed after the end.
    */
-  async claim(
-    nowMs: number,
-    leaseMs: number,
-    limit: number,
-    running: readonly { readonly id: string }[] = [],
-  ): Promise<Job[]> {
-    const { table, key, due, open, columns } = this.#parts;
+  async claim(limit: number, running: readonly { readonly id: string }[] = []): Promise<Job[]> {
+    const { table, key, due, open, columns, clock, leaseMs } = this.#parts;
     const ids = running.map(({ id }) => id);
     const isIdle = ids.length === 0 ? '' : `AND ${key} NOT IN (${placesFrom(5, ids)})`;
     return await this.jobs(
-      `UPDATE ${table} SET lease_owner = $1, lease_until_ms = $2
-       WHERE lease_until_ms <= $3 AND ${open} AND ${key} IN (
-         SELECT ${key} FROM ${table} WHERE ${open} AND ${due} <= $3 AND lease_until_ms <= $3
+      `UPDATE ${table} SET lease_owner = $1, lease_until_ms = now_ms($2) + $3
+       WHERE lease_until_ms <= now_ms($2) AND ${open} AND ${key} IN (
+         SELECT ${key} FROM ${table}
+         WHERE ${open} AND ${due} <= now_ms($2) AND lease_until_ms <= now_ms($2)
          ${isIdle} ORDER BY ${due} LIMIT $4)
        RETURNING ${columns}`,
-      [this.owner, nowMs + leaseMs, nowMs, limit, ...ids],
+      [this.owner, clock.nowMs(), leaseMs, limit, ...ids],
     );
   }
 
   /** Rows that are due and without a lease, and stay so. `values` are those from `$3` on in `open`. */
   async due(
-    nowMs: number,
     limit: number,
     open = this.#parts.open,
     values: readonly Parameter[] = [],
   ): Promise<Job[]> {
-    const { table, due, columns } = this.#parts;
+    const { table, due, columns, clock } = this.#parts;
     return await this.jobs(
-      `SELECT ${columns} FROM ${table} WHERE (${open}) AND ${due} <= $1 AND lease_until_ms <= $1
+      `SELECT ${columns} FROM ${table}
+       WHERE (${open}) AND ${due} <= now_ms($1) AND lease_until_ms <= now_ms($1)
        ORDER BY ${due} LIMIT $2`,
-      [nowMs, limit, ...values],
+      [clock.nowMs(), limit, ...values],
     );
   }
 
   /** Leases one row, due or not; `undefined` if another process has its lease or it is not open. */
-  async take(
-    id: string,
-    nowMs: number,
-    leaseMs: number,
-    open = this.#parts.open,
-  ): Promise<Job | undefined> {
-    const { table, key, columns } = this.#parts;
+  async take(id: string, open = this.#parts.open): Promise<Job | undefined> {
+    const { table, key, columns, clock, leaseMs } = this.#parts;
     const [job] = await this.jobs(
-      `UPDATE ${table} SET lease_owner = $2, lease_until_ms = $3
-       WHERE ${key} = $1 AND (${open}) AND (lease_owner = $2 OR lease_until_ms <= $4)
+      `UPDATE ${table} SET lease_owner = $2, lease_until_ms = now_ms($3) + $4
+       WHERE ${key} = $1 AND (${open}) AND (lease_owner = $2 OR lease_until_ms <= now_ms($3))
        RETURNING ${columns}`,
-      [id, this.owner, nowMs + leaseMs, nowMs],
+      [id, this.owner, clock.nowMs(), leaseMs],
     );
     return job;
   }
 
   /** Does not flush: an extension that a crash loses needs no recovery. */
-  async extendLease(id: string, untilMs: number): Promise<void> {
+  async extendLease(id: string): Promise<void> {
+    const { clock, leaseMs } = this.#parts;
+    const values = [clock.nowMs(), leaseMs];
     await this.store.transaction(
-      async (tx) => await this.step(id, 'lease_until_ms = $3', '', [untilMs], tx),
+      async (tx) => await this.step(id, 'lease_until_ms = now_ms($3) + $4', '', values, tx),
       { durable: false },
     );
   }
 
   /** Renews the lease of a row while `work` runs. */
-  async hold<T>(
-    id: string,
-    { clock, log, leaseMs }: HoldOptions,
-    work: () => Promise<T>,
-  ): Promise<T> {
+  async hold<T>(id: string, work: () => Promise<T>): Promise<T> {
+    const { clock, log, leaseMs } = this.#parts;
     this.#held.add(id);
     const stopRenewing = clock.every(leaseMs / 3, () => {
-      this.extendLease(id, clock.nowMs() + leaseMs).catch((error: unknown) => {
+      this.extendLease(id).catch((error: unknown) => {
         // The lease expires, and another process continues.
         log.warn({ row: id, reason: reasonOf(error) }, 'A lease was not renewed');
       });
@@ -130,14 +124,12 @@ export class LeasedTable<Job> {
   /** Leases a row and works on it, unless this or another process already does. */
   async withLease(
     id: string,
-    options: HoldOptions,
     work: (job: Job) => Promise<void>,
     open = this.#parts.open,
   ): Promise<void> {
     if (this.#held.has(id)) return;
-    const { clock, leaseMs } = options;
-    await this.hold(id, options, async () => {
-      const job = await this.take(id, clock.nowMs(), leaseMs, open);
+    await this.hold(id, async () => {
+      const job = await this.take(id, open);
       if (job !== undefined) await work(job);
     });
   }
@@ -148,9 +140,11 @@ export class LeasedTable<Job> {
     await this.store.query(sql, [this.owner]);
   }
 
-  /** Releases a job until `dueMs`. */
-  async rest(id: string, dueMs: number): Promise<void> {
-    await this.step(id, `${this.#parts.due} = $3, ${NO_LEASE}`, '', [dueMs]);
+  /** Releases a job, which is due again after `pauseMs`. */
+  async rest(id: string, pauseMs = 0): Promise<void> {
+    const { due, clock } = this.#parts;
+    const values = [clock.nowMs(), pauseMs];
+    await this.step(id, `${due} = now_ms($3) + $4, ${NO_LEASE}`, '', values);
   }
 
   protected async jobs(sql: string, values: readonly Parameter[]): Promise<Job[]> {

@@ -36,22 +36,22 @@ export class CreditMonitor {
   }
 
   async check(key: string): Promise<void> {
-    const { table, rails, clock, log } = this.#options;
+    const { table, rails, log } = this.#options;
     const work = async (row: TopUpRow): Promise<void> => {
       const rail = rails.get(row.network);
-      let nextCheckMs = clock.nowMs() + NO_EVIDENCE_MS;
+      let pauseMs = NO_EVIDENCE_MS;
       try {
-        if (rail !== undefined) nextCheckMs = await this.#check(rail, row);
+        if (rail !== undefined) pauseMs = await this.#check(rail, row);
       } catch (error) {
         const note = { network: row.network, reason: chainReason(error) };
         log.warn(note, 'The state of a watched payment on the chain is unknown');
       }
-      await table.rest(key, nextCheckMs);
+      await table.rest(key, pauseMs);
     };
-    await table.withLease(key, this.#options, work, WATCHED);
+    await table.withLease(key, work, WATCHED);
   }
 
-  /** Returns the time of the next check. */
+  /** Returns the pause before the next check. */
   async #check(rail: Rail, row: TopUpRow): Promise<number> {
     const payment = paymentOf(rail, row);
     const attempt = { ...attemptOf(row), seenHeight: row.credited_height };
@@ -62,13 +62,13 @@ export class CreditMonitor {
     if (evidence.kind === 'open' && evidence.attempt !== 'waiting') {
       await this.#sendAgain(rail, payment, row);
     }
-    const nowMs = this.#options.clock.nowMs();
-    if (nowMs - sinceMs >= RETURN_WITHIN_MS) await this.#reverse(row);
-    return nowMs + VANISHED_CHECK_MS;
+    const missingMs = this.#options.clock.nowMs() - sinceMs;
+    if (missingMs >= RETURN_WITHIN_MS) await this.#reverse(row);
+    return VANISHED_CHECK_MS;
   }
 
   async #checkFailed(row: TopUpRow, evidence: Evidence): Promise<number> {
-    const { table, clock, log } = this.#options;
+    const { table, log } = this.#options;
     const { payment_key: key, payment_id: paymentId, network, failure } = row;
     if (evidence.kind === 'paid') {
       if (await table.revive(key)) {
@@ -77,11 +77,11 @@ export class CreditMonitor {
           'A failed payment is on the chain: it is credited once its block is deep enough',
         );
       }
-      return clock.nowMs();
+      return 0;
     }
     const isFinal = evidence.kind === 'final' && evidence.isConfirmed;
     await table.recordCheck(row, { isFinal });
-    return this.#nextCheckMs(row);
+    return nextCheckInMs(row);
   }
 
   async #recordSeen(row: TopUpRow, paid: Paid): Promise<number> {
@@ -92,7 +92,7 @@ export class CreditMonitor {
       const { payment_id: paymentId, network } = row;
       log.warn({ paymentId, network, transaction }, 'A credited payment is on the chain again');
     }
-    return this.#nextCheckMs(row);
+    return nextCheckInMs(row);
   }
 
   /** Records that a credit is missing on the chain; returns since when. */
@@ -145,9 +145,9 @@ export class CreditMonitor {
     );
     await onStep?.('reversed');
   }
+}
 
-  #nextCheckMs({ attempts }: TopUpRow): number {
-    const checks = Math.min(Number(attempts) + 1, 10);
-    return this.#options.clock.nowMs() + Math.min(FIRST_RECHECK_MS * 2 ** checks, MAX_RECHECK_MS);
-  }
+function nextCheckInMs({ attempts }: TopUpRow): number {
+  const checks = Math.min(Number(attempts) + 1, 10);
+  return Math.min(FIRST_RECHECK_MS * 2 ** checks, MAX_RECHECK_MS);
 }

@@ -232,20 +232,19 @@ function backgroundJobs({ clock, log, table, rails }: PaymentServices, parts: Ba
   };
   /** Each network has its own jobs, so that a chain whose nodes are slow or down delays no other. */
   const sweepNetwork = async (network: string): Promise<void> => {
-    const nowMs = clock.nowMs();
     const unfinished = [`${UNFINISHED} AND network = $3`, [network]] as const;
     const watched = [`${WATCHED} AND network = $3`, [network]] as const;
     const topUpJob = run(`sweep of ${network}`, async () => {
-      for (const row of await table.due(nowMs, MAX_UNFINISHED, ...unfinished)) {
+      for (const row of await table.due(MAX_UNFINISHED, ...unfinished)) {
         await topUps.finish(row);
       }
-      for (const row of await table.due(nowMs, MAX_WATCHED, ...watched)) {
+      for (const row of await table.due(MAX_WATCHED, ...watched)) {
         await creditMonitor.check(row.payment_key);
       }
     });
     const refundJob = run(`refund job of ${network}`, async () => {
-      const rows = await refunds.table.due(nowMs, MAX_UNFINISHED, ...unfinished);
-      rows.push(...(await refunds.table.due(nowMs, MAX_WATCHED, ...watched)));
+      const rows = await refunds.table.due(MAX_UNFINISHED, ...unfinished);
+      rows.push(...(await refunds.table.due(MAX_WATCHED, ...watched)));
       for (const row of rows) await refunds.finish(row);
     });
     const gasJob = run(`gas job of ${network}`, () => parts.recordGas(network));

@@ -58,12 +58,13 @@ export class RefundTable extends LeasedTable<RefundRow> {
     const { text, startHeight, expiresAt } = authorization;
     const { clock, leaseMs } = this.#options;
     const nowMs = clock.nowMs();
-    const lease = [this.owner, nowMs + leaseMs];
+    const lease = [this.owner, leaseMs];
     await tx.query(
       `INSERT INTO payments_refund (refund_id, network, wallet, amount_units, state,
          authorization_text, start_height, expires_at, lease_owner, lease_until_ms, next_check_ms,
          created_ms, updated_ms)
-       VALUES ($1, $2, $3, $4, 'open', $5, $6, $7, $8, $9, $10, $10, $10)`,
+       VALUES ($1, $2, $3, $4, 'open', $5, $6, $7, $8, now_ms($10) + $9, now_ms($10),
+         $10, $10)`,
       [refundId, network, wallet, units, text, startHeight, expiresAt, ...lease, nowMs],
     );
   }
@@ -76,10 +77,11 @@ export class RefundTable extends LeasedTable<RefundRow> {
     assert(isOurs, 'a refund was taken over by another process before it was sent');
   };
 
-  async paid(refundId: string, transaction: string, nextCheckMs: number): Promise<void> {
+  /** Ends a refund that is on the chain; it is watched after `pauseMs`. */
+  async paid(refundId: string, transaction: string, pauseMs: number): Promise<void> {
     const set = `state = 'paid', tx_id = $3, ${NO_LEASE}, updated_ms = $4, is_watched = 1,
-      next_check_ms = $5`;
-    const values = [transaction, this.#options.clock.nowMs(), nextCheckMs];
+      next_check_ms = now_ms($4) + $5`;
+    const values = [transaction, this.#options.clock.nowMs(), pauseMs];
     await this.step(refundId, set, UNFINISHED, values);
   }
 

@@ -77,7 +77,7 @@ export class Refunds {
       if (leftNano < sumOf(open)) throw notFinal(wallet, open);
       await this.table.open(tx, { refundId, network, wallet, units, authorization });
     });
-    await this.table.hold(refundId, this.#options, () => this.#settle(refundId, refunds, true));
+    await this.table.hold(refundId, () => this.#settle(refundId, refunds, true));
     return await this.state(refundId);
   }
 
@@ -105,21 +105,21 @@ export class Refunds {
   async finish({ refund_id: refundId, network }: RefundRow): Promise<void> {
     const refunds = this.#options.rails.get(network)?.refunds;
     if (refunds === undefined) return;
-    await this.table.withLease(refundId, this.#options, async (row) => {
+    await this.table.withLease(refundId, async (row) => {
       if (row.is_watched === 1n) await this.#watch(row, refunds);
       else await this.#settle(refundId, refunds, false);
     });
   }
 
   async #watch(row: RefundRow, refunds: RefundRail): Promise<void> {
-    const { clock, log } = this.#options;
+    const { log } = this.#options;
     const { refund_id: refundId, network, tx_id: transaction } = row;
     const evidence = await this.#find(row, refunds);
     const isGone = evidence !== undefined && evidence.kind !== 'paid';
     if (isGone || (evidence?.kind === 'paid' && evidence.isConfirmed)) {
       await this.table.watched(refundId, isGone ? 'sent' : 'paid');
     }
-    await this.table.rest(refundId, clock.nowMs() + (isGone ? 0 : WATCH_MS));
+    await this.table.rest(refundId, isGone ? 0 : WATCH_MS);
     if (!isGone) return;
     const note = { refundId, network, transaction };
     log.error(note, 'A refund is no longer on the chain: it is sent again');
@@ -135,7 +135,7 @@ export class Refunds {
       const evidence = await this.#find(row, refunds);
       if (evidence?.kind === 'paid') {
         const { transaction } = evidence;
-        await this.table.paid(refundId, transaction, clock.nowMs() + WATCH_MS);
+        await this.table.paid(refundId, transaction, WATCH_MS);
         return log.info({ refundId, transaction }, 'A refund has arrived');
       }
       if (evidence?.kind === 'final' && evidence.isConfirmed) {
@@ -153,7 +153,7 @@ export class Refunds {
         continue;
       }
       if (clock.monotonicMs() >= deadlineMs) {
-        return await this.table.rest(refundId, clock.nowMs() + RECHECK_MS);
+        return await this.table.rest(refundId, RECHECK_MS);
       }
       isSent = true;
       await clock.sleep(pollMs);

@@ -12,12 +12,11 @@
 import { assert } from '../core/assert.ts';
 import type { Nano } from '../core/money.ts';
 import {
-  type HoldOptions,
+  type LeaseOptions,
   LeasedTable,
   NO_LEASE,
   type Parameter,
   type Queryable,
-  type Store,
   isUniqueViolation,
 } from '../db/db.ts';
 import { unitsToNano } from './networks.ts';
@@ -79,9 +78,9 @@ interface CheckResult {
 }
 
 export class TopUpTable extends LeasedTable<TopUpRow> {
-  readonly #options: HoldOptions;
+  readonly #options: LeaseOptions;
 
-  constructor(options: HoldOptions & { readonly store: Store; readonly owner: string }) {
+  constructor(options: LeaseOptions) {
     super({
       ...options,
       table: 'payments_topup',
@@ -117,10 +116,11 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
         `INSERT INTO payments_topup (payment_key, payment_id, network, wallet, amount_units, payload,
            payload_hash, identifier, state, start_height, expires_at, lease_owner, lease_until_ms,
            next_check_ms, attempts, created_ms, updated_ms, start_block, offer)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'open', $9, $10, $11, $12, $13, 0, $13, $13, $14, $15)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'open', $9, $10, $11, now_ms($13) + $12, now_ms($13),
+           0, $13, $13, $14, $15)
          ON CONFLICT (payment_key) DO UPDATE SET state = 'open', amount_units = $5, payload = $6,
            payload_hash = $7, start_height = $9, expires_at = $10, lease_owner = $11,
-           lease_until_ms = $12, attempts = 0, updated_ms = $13, start_block = $14, offer = $15,
+           lease_until_ms = now_ms($13) + $12, attempts = 0, updated_ms = $13, start_block = $14, offer = $15,
            failure = NULL
          WHERE payments_topup.state = 'failed' AND payments_topup.is_watched = 0
            AND payments_topup.payload_hash <> $7 RETURNING *`,
@@ -136,7 +136,7 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
           position.startHeight,
           position.expiresAt,
           this.owner,
-          nowMs + leaseMs,
+          leaseMs,
           nowMs,
           position.startBlock ?? null,
           JSON.stringify(payment.offer),
@@ -158,21 +158,21 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
     const row = await this.#row(
       `UPDATE payments_topup SET state = CASE WHEN state = 'credited' THEN state ELSE 'sent' END,
          tx_id = COALESCE($2, tx_id), raw_tx = COALESCE($3, raw_tx), failure = NULL,
-         lease_until_ms = $4, updated_ms = $5
-       WHERE payment_key = $1 AND lease_owner = $6 AND lease_until_ms > $5 AND (state IN ('open', 'sent')
+         lease_until_ms = now_ms($5) + $4, updated_ms = $5
+       WHERE payment_key = $1 AND lease_owner = $6 AND lease_until_ms > now_ms($5) AND (state IN ('open', 'sent')
          OR state = 'credited' AND is_watched = 1 AND vanished_ms IS NOT NULL)
        RETURNING *`,
-      [key, transaction, raw, nowMs + leaseMs, nowMs, this.owner],
+      [key, transaction, raw, leaseMs, nowMs, this.owner],
     );
     assert(row !== undefined, 'a payment was taken over by another process before it was sent');
     return row;
   }
 
-  /** Releases an unfinished row until `nextCheckMs`, with the reason why it is not finished. */
-  async postpone(key: string, nextCheckMs: number, failure: string | null): Promise<void> {
-    const set = `${NO_LEASE}, next_check_ms = $3, attempts = attempts + 1, failure = $4,
-      updated_ms = $5`;
-    await this.step(key, set, UNFINISHED, [nextCheckMs, failure, this.#options.clock.nowMs()]);
+  /** Releases an unfinished row for `pauseMs`, with the reason why it is not finished. */
+  async postpone(key: string, pauseMs: number, failure: string | null): Promise<void> {
+    const set = `${NO_LEASE}, next_check_ms = now_ms($5) + $3, attempts = attempts + 1,
+      failure = $4, updated_ms = $5`;
+    await this.step(key, set, UNFINISHED, [pauseMs, failure, this.#options.clock.nowMs()]);
   }
 
   /** Deletes an open row of which nothing was sent. */
@@ -183,11 +183,11 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
     );
   }
 
-  /** Ends a row, which is watched from `nextCheckMs` on; frees the identifier for another payment. */
-  async fail(key: string, failure: string, nextCheckMs: number): Promise<void> {
+  /** Ends a row, which is watched after `pauseMs`; frees the identifier for another payment. */
+  async fail(key: string, failure: string, pauseMs: number): Promise<void> {
     const set = `state = 'failed', failure = $3, identifier = NULL, ${NO_LEASE}, updated_ms = $4,
-      attempts = 0, is_watched = 1, next_check_ms = $5`;
-    await this.step(key, set, UNFINISHED, [failure, this.#options.clock.nowMs(), nextCheckMs]);
+      attempts = 0, is_watched = 1, next_check_ms = now_ms($4) + $5`;
+    await this.step(key, set, UNFINISHED, [failure, this.#options.clock.nowMs(), pauseMs]);
   }
 
   /**
@@ -196,8 +196,8 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
    */
   async revive(key: string): Promise<boolean> {
     const row = await this.#row(
-      `UPDATE payments_topup SET state = 'sent', is_watched = 0, attempts = 0, next_check_ms = $2,
-         updated_ms = $2, ${NO_LEASE}
+      `UPDATE payments_topup SET state = 'sent', is_watched = 0, attempts = 0,
+         next_check_ms = now_ms($2), updated_ms = $2, ${NO_LEASE}
        WHERE payment_key = $1 AND state = 'failed' RETURNING *`,
       [key, this.#options.clock.nowMs()],
     );
@@ -206,21 +206,21 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
 
   /**
    * Makes a row `credited` and runs `post` in the same database transaction. Returns `false` if the row
-   * was credited before. The credit is watched from `nextCheckMs` on.
+   * was credited before. The credit is watched after `pauseMs`.
    */
   async credit(
     key: string,
-    credited: Mined & { readonly settlement: string; readonly nextCheckMs: number },
+    credited: Mined & { readonly settlement: string; readonly pauseMs: number },
     post: (tx: Queryable, row: TopUpRow) => Promise<Nano>,
   ): Promise<boolean> {
-    const { transaction, height, settlement, nextCheckMs } = credited;
+    const { transaction, height, settlement, pauseMs } = credited;
     return await this.store.transaction(async (tx) => {
       const [row] = await tx.query<TopUpRow>(
         `UPDATE payments_topup SET state = 'credited', tx_id = $2, settlement = $3, failure = NULL,
            ${NO_LEASE}, updated_ms = $4, attempts = 0, is_watched = 1,
-           vanished_ms = NULL, credited_height = $5, next_check_ms = $6
+           vanished_ms = NULL, credited_height = $5, next_check_ms = now_ms($4) + $6
          WHERE payment_key = $1 AND state <> 'credited' RETURNING *`,
-        [key, transaction, settlement, this.#options.clock.nowMs(), height, nextCheckMs],
+        [key, transaction, settlement, this.#options.clock.nowMs(), height, pauseMs],
       );
       if (row === undefined) return false;
       await tx.query('UPDATE payments_topup SET new_balance_nano = $2 WHERE payment_key = $1', [
@@ -263,7 +263,7 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
     return await this.store.transaction(async (tx) => {
       const [row] = await tx.query<TopUpRow>(
         `UPDATE payments_topup SET state = 'sent', is_watched = 0, vanished_ms = NULL, attempts = 0,
-           next_check_ms = $2, updated_ms = $2, ${NO_LEASE}
+           next_check_ms = now_ms($2), updated_ms = $2, ${NO_LEASE}
          WHERE payment_key = $1 AND state = 'credited' AND is_watched = 1
            AND vanished_ms IS NOT NULL RETURNING *`,
         [key, this.#options.clock.nowMs()],

@@ -121,7 +121,7 @@ export class TopUps {
   async #track(payment: SignedPayment, done: Promise<TopUpReceipt>): Promise<TopUpReceipt> {
     this.#running.set(payment.key, { hash: payment.hash, done });
     try {
-      return await this.#options.table.hold(payment.key, this.#options, () => done);
+      return await this.#options.table.hold(payment.key, () => done);
     } finally {
       this.#running.delete(payment.key);
     }
@@ -343,14 +343,14 @@ export class TopUps {
 
   async #fail(payment: SignedPayment, row: TopUpRow, reason: string): Promise<Fault> {
     if (reason === FAILED_ON_CHAIN) this.#backoff.reverted(payment.wallet);
-    const { table, clock, log } = this.#options;
-    await table.fail(payment.key, reason, clock.nowMs() + FIRST_RECHECK_MS);
+    const { table, log } = this.#options;
+    await table.fail(payment.key, reason, FIRST_RECHECK_MS);
     log.info({ paymentId: payment.id, reason }, 'A payment has failed');
     return settlementFailed(payment, row.tx_id, reason);
   }
 
   async #credit(payment: SignedPayment, paid: Paid): Promise<TopUpReceipt> {
-    const { table, credit, clock, log, onStep, signing } = this.#options;
+    const { table, credit, log, onStep, signing } = this.#options;
     const { transaction, height } = paid;
     const { network, wallet: payer, id: paymentId } = payment;
     this.#backoff.paid(payer);
@@ -370,7 +370,7 @@ export class TopUps {
     });
     const isNew = await table.credit(
       payment.key,
-      { transaction, height, settlement, nextCheckMs: clock.nowMs() + FIRST_RECHECK_MS },
+      { transaction, height, settlement, pauseMs: FIRST_RECHECK_MS },
       async (tx, row) => await credit(tx, entryOf(row, transaction, 'credit')),
     );
     if (isNew) {
@@ -420,15 +420,16 @@ export class TopUps {
 
   /** Releases the row; each further attempt waits longer. */
   async #release(row: TopUpRow, failure: string | null): Promise<void> {
-    const waitMs = Math.min(FIRST_CHECK_MS * 2 ** Math.min(Number(row.attempts), 10), MAX_CHECK_MS);
-    const nextCheckMs = this.#options.clock.nowMs() + waitMs;
-    await this.#options.table.postpone(row.payment_key, nextCheckMs, failure);
+    const pauseMs = Math.min(
+      FIRST_CHECK_MS * 2 ** Math.min(Number(row.attempts), 10),
+      MAX_CHECK_MS,
+    );
+    await this.#options.table.postpone(row.payment_key, pauseMs, failure);
   }
 
   /** Leases an unfinished row; `undefined` if it is decided or another process works on it. */
   async #lease(key: string): Promise<TopUpRow | undefined> {
-    const { table, clock, leaseMs } = this.#options;
-    return await table.take(key, clock.nowMs(), leaseMs);
+    return await this.#options.table.take(key);
   }
 
   #railOf(payment: SignedPayment): Rail {

@@ -3,7 +3,8 @@
  * previous state and, for a worker, the lease of its process. So exactly one of several processes
  * changes a job, and a delayed one changes nothing.
  */
-import { LeasedTable, NO_LEASE, type Queryable, type Store, oneAtATime } from '../db/db.ts';
+import type { Clock } from '../core/clock.ts';
+import { type LeaseOptions, LeasedTable, NO_LEASE, type Queryable, oneAtATime } from '../db/db.ts';
 import type { EnginePlace, EngineRef } from '../engines/media/media.ts';
 import {
   JOB_COLUMNS,
@@ -31,8 +32,11 @@ export interface JobTrace {
 }
 
 export class JobTable extends LeasedTable<VideoJob> {
-  constructor(store: Store, owner: string) {
-    super({ store, owner, table: 'video_job', columns: JOB_COLUMNS, jobOf, open: OPEN });
+  readonly #clock: Clock;
+
+  constructor(options: LeaseOptions) {
+    super({ ...options, table: 'video_job', columns: JOB_COLUMNS, jobOf, open: OPEN });
+    this.#clock = options.clock;
   }
 
   /** Inserts a job unless its account already has `maxOpen` open jobs; returns whether it did. */
@@ -46,7 +50,7 @@ export class JobTable extends LeasedTable<VideoJob> {
            media_type, media_until_ms, has_media, download_hash, webhook_url, webhook_attempts,
            webhook_due_ms, input_bytes, tags, has_sound,
            list_nano, costs)
-         SELECT $1, $2, $3, $4, 'admitting', $5, $6, $7, '', '', '', 0, 0, $8, 0, 0, 0, $8, '', 0,
+         SELECT $1, $2, $3, $4, 'admitting', $5, $6, $7, '', '', '', 0, 0, $8, 0, 0, 0, now_ms($8), '', 0,
            '', 0, '', 0, 0, $9, $10, 0, 0, $11, $12, $13, $14, $15
          WHERE $16 > (SELECT count(*) FROM video_job
            WHERE account_id = $2 AND state NOT IN ('completed', 'failed'))
@@ -77,7 +81,7 @@ export class JobTable extends LeasedTable<VideoJob> {
   /** admitting → queued. */
   async admit(tx: Queryable, id: string, nowMs: number): Promise<boolean> {
     const rows = await tx.query(
-      `UPDATE video_job SET state = 'queued', due_ms = $2 WHERE id = $1 AND state = 'admitting'
+      `UPDATE video_job SET state = 'queued', due_ms = now_ms($2) WHERE id = $1 AND state = 'admitting'
        RETURNING id`,
       [id, nowMs],
     );
@@ -170,10 +174,10 @@ export class JobTable extends LeasedTable<VideoJob> {
   }
 
   /** Back to queued: the engine lost the job. */
-  async requeued(id: string, dueMs: number): Promise<void> {
+  async requeued(id: string): Promise<void> {
     const set = `state = 'queued', engine = '', engine_model = '', engine_job_id = '',
-      due_ms = $3, ${NO_LEASE}, silent_since_ms = 0`;
-    await this.step(id, set, `(${AT_ENGINE} OR state = 'storing')`, [dueMs]);
+      due_ms = now_ms($3), ${NO_LEASE}, silent_since_ms = 0`;
+    await this.step(id, set, `(${AT_ENGINE} OR state = 'storing')`, [this.#clock.nowMs()]);
   }
 
   /** storing → completed. Returns the job if this call completed it. */

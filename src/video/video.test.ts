@@ -12,7 +12,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { onEachStore } from '../../test/databases/stores.ts';
+import { inTimeOfCaller, onEachStore } from '../../test/databases/stores.ts';
 import { Fault } from '../core/faults.ts';
 import { systemIds } from '../core/ids.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
@@ -108,7 +108,9 @@ interface Fixture {
 
 onEachStore('video jobs', (stores) => {
   async function open(changed: Partial<VideoOptions> = {}): Promise<Fixture> {
-    const store = await stores.open([...VIDEO_MIGRATIONS, ...TEST_MONEY_MIGRATIONS]);
+    const store = inTimeOfCaller(
+      await stores.open([...VIDEO_MIGRATIONS, ...TEST_MONEY_MIGRATIONS]),
+    );
     const folder = mkdtempSync(join(tmpdir(), 'video-jobs-'));
     folders.push(folder);
     const clock = new TestClock();

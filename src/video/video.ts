@@ -13,7 +13,7 @@ import { type NewJob, type VideoJob, failureFault, isWallets } from './job.ts';
 import type { EngineInput } from '../engines/media/media.ts';
 import { MediaStore } from './media-store.ts';
 import { ResultSpace } from './result-space.ts';
-import { type VideoParts, Worker } from './worker.ts';
+import { LEASE_MS, type VideoParts, Worker } from './worker.ts';
 
 export type { VideoJob } from './job.ts';
 export type { EndedJob } from './job-tries.ts';
@@ -110,7 +110,7 @@ export class Video {
 
   constructor(parts: VideoOptions) {
     this.#parts = parts;
-    this.#table = new JobTable(parts.store, parts.ids.uuid());
+    this.#table = new JobTable({ ...parts, owner: parts.ids.uuid(), leaseMs: LEASE_MS });
     this.#files = new MediaStore(parts.folder);
     this.#space = new ResultSpace(this.#table, parts.maxStoredBytes);
     this.#worker = new Worker(parts, this.#table, this.#files, this.#space);

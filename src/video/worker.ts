@@ -52,7 +52,7 @@ export interface VideoParts {
 }
 
 const TICK_MS = SECOND_MS;
-const LEASE_MS = 30 * SECOND_MS;
+export const LEASE_MS = 30 * SECOND_MS;
 const RENEW_MS = 10 * SECOND_MS;
 const POLL_MS = 2 * SECOND_MS;
 const LATER_MS = 5 * SECOND_MS;
@@ -108,7 +108,7 @@ export class Worker {
       failed: (job) => this.#pause(job, LATER_MS),
       renew: {
         everyMs: RENEW_MS,
-        lease: ({ id }) => table.extendLease(id, clock.nowMs() + LEASE_MS),
+        lease: ({ id }) => table.extendLease(id),
       },
       clock,
       log,
@@ -145,11 +145,11 @@ export class Worker {
       this.#unadmitted.delete(id);
     }
     const free = MAX_RUNNING - running.length;
-    return free <= 0 ? [] : await this.#table.claim(clock.nowMs(), LEASE_MS, free, running);
+    return free <= 0 ? [] : await this.#table.claim(free, running);
   }
 
   async #pause(job: VideoJob, pauseMs: number): Promise<void> {
-    await this.#table.rest(job.id, this.#parts.clock.nowMs() + pauseMs);
+    await this.#table.rest(job.id, pauseMs);
   }
 
   async #step(job: VideoJob): Promise<void> {
@@ -373,7 +373,7 @@ export class Worker {
 
   async #lost(job: VideoJob): Promise<void> {
     if (job.attempts >= MAX_ATTEMPTS) return await this.#fail(job, FAILURES.lost);
-    await this.#table.requeued(job.id, this.#parts.clock.nowMs());
+    await this.#table.requeued(job.id);
   }
 
   /** A finished video without content: waits for it, unless the engine's job is gone too. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { test } from 'node:test';
-import { onEachStore } from '../../test/databases/stores.ts';
+import { inTimeOfCaller, onEachStore } from '../../test/databases/stores.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { until } from '../../test/support/until.ts';
@@ -23,7 +23,7 @@ const NO_CALLBACKS = { callbackSecret: undefined, mailer: undefined, serviceName
 
 onEachStore('sending webhooks', (fixture) => {
   test('addresses that never respond delay neither other accounts nor first attempts', async () => {
-    const store = await fixture.open([...STORE_MIGRATIONS, ...WEBHOOKS_MIGRATIONS]);
+    const store = inTimeOfCaller(await fixture.open([...STORE_MIGRATIONS, ...WEBHOOKS_MIGRATIONS]));
     const table = new WebhookTable(store);
     const ids = seededIds(1);
     const clock = systemClock();
@@ -57,7 +57,7 @@ onEachStore('sending webhooks', (fixture) => {
         if (attempts === 0) continue;
         assert.ok(await table.claimOne(id, clock.nowMs(), 0));
         const failed = { state: 'pending', endedMs: 0, status: 500, problem: 'No' } as const;
-        await table.attempted(id, { ...failed, dueMs: 1 + period });
+        await table.attempted(id, clock.nowMs(), { ...failed, dueMs: 1 + period });
       }
     }
     for (let at = 0; at < DEAF_ACCOUNTS; at += 1)
@@ -98,7 +98,7 @@ onEachStore('sending webhooks', (fixture) => {
   });
 
   test('a message whose webhook is gone is not tried for ever', async () => {
-    const store = await fixture.open([...STORE_MIGRATIONS, ...WEBHOOKS_MIGRATIONS]);
+    const store = inTimeOfCaller(await fixture.open([...STORE_MIGRATIONS, ...WEBHOOKS_MIGRATIONS]));
     const table = new WebhookTable(store);
     const clock = new TestClock();
     const createdMs = clock.nowMs();
@@ -117,7 +117,7 @@ onEachStore('sending webhooks', (fixture) => {
   });
 
   test('a callback has both signatures, and is repeated under the same id', async () => {
-    const store = await fixture.open([...STORE_MIGRATIONS, ...WEBHOOKS_MIGRATIONS]);
+    const store = inTimeOfCaller(await fixture.open([...STORE_MIGRATIONS, ...WEBHOOKS_MIGRATIONS]));
     const clock = new TestClock();
     const posts: Parameters<Guard['post']>[] = [];
     const guard = {

@@ -93,14 +93,15 @@ export async function sendOne(
   delivery: Delivery,
   signal: AbortSignal,
 ): Promise<Delivery> {
-  const { table, log } = parts;
+  const { table, clock, log } = parts;
   const response = await respond(parts, receiver, delivery, signal);
   // The server stops; the next start repeats the attempt.
   if (signal.aborted) return delivery;
-  const attempted = outcomeOf(parts, delivery, response);
+  const nowMs = clock.nowMs();
+  const attempted = outcomeOf(nowMs, delivery, response);
   if (attempted.state === 'failed')
     log.info({ delivery: delivery.id }, 'A webhook message has failed permanently');
-  await table.attempted(delivery.id, attempted);
+  await table.attempted(delivery.id, nowMs, attempted);
   return { ...delivery, ...attempted };
 }
 
@@ -135,11 +136,10 @@ async function respond(
 }
 
 function outcomeOf(
-  { clock }: SendParts,
+  nowMs: number,
   { event, attempts }: Delivery,
   { status, problem, isFinal = status === GONE }: Response,
 ): Attempted {
-  const nowMs = clock.nowMs();
   if (problem === undefined) {
     return { state: 'delivered', dueMs: 0, endedMs: nowMs, status, problem };
   }

@@ -1,7 +1,8 @@
 /**
  * The only access to `webhooks_webhook` and `webhooks_delivery`. A crossing is queued once: the key of a
  * delivery is the subject and the period of the crossing, and a balance changes its state by a conditional
- * UPDATE in the transaction of its delivery.
+ * UPDATE in the transaction of its delivery. `due_ms` is in the time of the database (`now_ms`), so that a
+ * process with a wrong clock delays no delivery.
  */
 import { type Queryable, type Store, oneAtATime, placesFrom } from '../db/db.ts';
 import {
@@ -197,7 +198,7 @@ export class WebhookTable {
     const rows = await tx.query(
       `INSERT INTO webhooks_delivery (id, webhook_id, account_id, event, subject, period, body, state,
          attempts, due_ms, created_ms, ended_ms, url)
-       SELECT $1, $2, $3, $4, $5, $6, $7, 'pending', 0, $8, $8, 0, $9
+       SELECT $1, $2, $3, $4, $5, $6, $7, 'pending', 0, now_ms($8), $8, 0, $9
        WHERE $2 = '' OR EXISTS (SELECT 1 FROM webhooks_webhook WHERE id = $2)
        ON CONFLICT (webhook_id, event, subject, period) DO NOTHING RETURNING id`,
       [id, webhookId, accountId, event, subject, period, body, createdMs, url ?? null],
@@ -250,15 +251,15 @@ export class WebhookTable {
     const isFree =
       busyAccountIds.length === 0 ? '' : `AND account_id NOT IN (${placesFrom(5, busyAccountIds)})`;
     const rows = await this.#store.query(
-      `UPDATE webhooks_delivery SET attempts = attempts + 1, due_ms = $2
-       WHERE due_ms > 0 AND due_ms <= $1 AND id IN (
+      `UPDATE webhooks_delivery SET attempts = attempts + 1, due_ms = now_ms($1) + $2
+       WHERE due_ms > 0 AND due_ms <= now_ms($1) AND id IN (
          SELECT id FROM (
            SELECT id, due_ms, row_number() OVER (PARTITION BY account_id ORDER BY due_ms, id) AS place
            FROM webhooks_delivery
-           WHERE due_ms > 0 AND due_ms <= $1 AND ${isTurn} ${isFree}) AS due
+           WHERE due_ms > 0 AND due_ms <= now_ms($1) AND ${isTurn} ${isFree}) AS due
          WHERE place <= $3 ORDER BY place, due_ms LIMIT $4)
        RETURNING ${DELIVERY_COLUMNS}`,
-      [nowMs, nowMs + laterMs, DUE_PER_ACCOUNT, limit, ...busyAccountIds],
+      [nowMs, laterMs, DUE_PER_ACCOUNT, limit, ...busyAccountIds],
     );
     return rows.map(deliveryOf);
   }
@@ -266,24 +267,26 @@ export class WebhookTable {
   /** Claims one delivery; returns `undefined` if another process has it. */
   async claimOne(id: string, nowMs: number, laterMs: number): Promise<Delivery | undefined> {
     const rows = await this.#store.query(
-      `UPDATE webhooks_delivery SET attempts = attempts + 1, due_ms = $3
-       WHERE id = $1 AND due_ms > 0 AND due_ms <= $2 RETURNING ${DELIVERY_COLUMNS}`,
-      [id, nowMs, nowMs + laterMs],
+      `UPDATE webhooks_delivery SET attempts = attempts + 1, due_ms = now_ms($2) + $3
+       WHERE id = $1 AND due_ms > 0 AND due_ms <= now_ms($2) RETURNING ${DELIVERY_COLUMNS}`,
+      [id, nowMs, laterMs],
     );
     return rows.map(deliveryOf)[0];
   }
 
+  /** `nowMs` is in the same time as the times of the attempt. */
   async attempted(
     id: string,
+    nowMs: number,
     { state, dueMs, endedMs, status, problem }: Attempted,
   ): Promise<void> {
     await this.#store.query(
       // The body of an invitation contains its link, which is not kept after the message.
-      `UPDATE webhooks_delivery SET state = $2, due_ms = $3, ended_ms = $4, status = $5,
-         problem = $6,
+      `UPDATE webhooks_delivery SET state = $2, ended_ms = $4, status = $5, problem = $6,
+         due_ms = CASE WHEN CAST($3 AS BIGINT) = 0 THEN 0 ELSE now_ms($7) - $7 + $3 END,
          body = CASE WHEN event = 'member.invited' AND $2 <> 'pending' THEN '{}' ELSE body END
        WHERE id = $1 AND state = 'pending'`,
-      [id, state, dueMs, endedMs, status ?? null, problem ?? null],
+      [id, state, dueMs, endedMs, status ?? null, problem ?? null, nowMs],
     );
   }
 

@@ -9,7 +9,13 @@ import { after, describe } from 'node:test';
 import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { type Dialect, type Migration, type Store, openStore } from '../../src/db/db.ts';
+import {
+  type Dialect,
+  type Migration,
+  type Queryable,
+  type Store,
+  openStore,
+} from '../../src/db/db.ts';
 import { copiedPostgresDatabase, emptyPostgresDatabase } from './postgres.ts';
 
 export interface StoreFixture {
@@ -22,6 +28,27 @@ export interface StoreFixture {
 
 export function openTestStore(url: string): Promise<Store> {
   return openStore({ url, clock: systemClock(), ids: systemIds(), log: silentLog });
+}
+
+/** A store whose `now_ms` is that of the caller, as in SQLite, for a test whose time is not the real one. */
+export function inTimeOfCaller(store: Store): Store {
+  const timed = (db: Queryable): Queryable => ({
+    query: (sql, parameters) => db.query(inTime(sql), parameters),
+    run: (statements) => db.run(statements.map((one) => ({ ...one, sql: inTime(one.sql) }))),
+  });
+  return {
+    ...timed(store),
+    dialect: store.dialect,
+    transaction: (body, options) => store.transaction((tx) => body(timed(tx)), options),
+    migrate: (migrations) => store.migrate(migrations),
+    readerFor: (caller) => timed(store.readerFor(caller)),
+    unavailable: () => store.unavailable(),
+    close: () => store.close(),
+  };
+}
+
+function inTime(sql: string): string {
+  return sql.replaceAll(/now_ms\((\$\d+)\)/g, 'CAST($1 AS BIGINT)');
 }
 
 /** Declares `suite` for SQLite and for PostgreSQL. */

@@ -86,5 +86,5 @@ function amountOf(order: { readonly nano: string }): Nano {
 /** Works on all due payments, as the worker of a server does after its start. */
 export async function sweep({ cards }: CardBooks): Promise<void> {
   await cards.table.freeAll();
-  for (const { id } of await cards.table.due(Date.now(), 1_000)) await cards.check(id);
+  for (const { id } of await cards.table.due(1_000)) await cards.check(id);
 }

@@ -92,25 +92,27 @@ export class CardPayments {
   readonly table: CardTable;
   readonly savedCards: SavedCards;
   readonly #options: CardOptions;
-  readonly #hold: { readonly clock: Clock; readonly log: Log; readonly leaseMs: number };
   readonly #worker: JobWorker<CardPayment>;
 
   constructor(options: CardOptions) {
     this.#options = options;
     const { clock, ids, log } = options;
-    this.#hold = { clock, log, leaseMs: LEASE_MS };
     this.savedCards = new SavedCards(options);
     const { savedCards } = this;
-    this.table = new CardTable({ ...options, ...this.#hold, savedCards, owner: ids.hex(8) });
+    this.table = new CardTable({
+      ...options,
+      savedCards,
+      owner: ids.hex(8),
+      leaseMs: LEASE_MS,
+    });
     this.#worker = new JobWorker({
       name: 'card payments',
       tickMs: TICK_MS,
-      claim: (running) =>
-        this.table.claim(clock.nowMs(), LEASE_MS, MAX_RUNNING - running.length, running),
+      claim: (running) => this.table.claim(MAX_RUNNING - running.length, running),
       run: (payment) => this.#work(payment),
       renew: {
         everyMs: LEASE_MS / 3,
-        lease: ({ id }) => this.table.extendLease(id, clock.nowMs() + LEASE_MS),
+        lease: ({ id }) => this.table.extendLease(id),
       },
       clock,
       log,
@@ -147,8 +149,8 @@ export class CardPayments {
         accountId,
         amountNano,
         savesCard,
-        dueMs: nowMs + FIRST_CHECK_MS,
       },
+      FIRST_CHECK_MS,
       MAX_OPEN,
     );
     if (payment === undefined) throw tooManyOpen();
@@ -230,7 +232,7 @@ export class CardPayments {
 
   /** Reads the facts of one payment now. Does nothing if another process does so. */
   async check(id: string): Promise<void> {
-    await this.table.withLease(id, this.#hold, (payment) => this.#work(payment), '1 = 1');
+    await this.table.withLease(id, (payment) => this.#work(payment), '1 = 1');
   }
 
   /**
@@ -283,14 +285,14 @@ export class CardPayments {
 
   /** Never rejects: the row is due again after an error. */
   async #work(payment: CardPayment): Promise<void> {
-    const { clock, log, onStep } = this.#options;
+    const { log, onStep } = this.#options;
     const { id } = payment;
     try {
       const facts = await this.#factsOf(payment);
       await onStep?.('read');
-      const applied = await this.table.apply(payment, facts, this.#nextMs(payment, facts));
+      const applied = await this.table.apply(payment, facts, nextCheckInMs(payment, facts));
       // An event arrived meanwhile.
-      if (applied === undefined) return await this.table.rest(id, clock.nowMs());
+      if (applied === undefined) return await this.table.rest(id);
       await onStep?.('applied');
       this.#report(payment, facts, applied);
     } catch (error) {
@@ -298,8 +300,8 @@ export class CardPayments {
         { paymentId: id, reason: reasonOf(error) },
         'The state of a card payment is unknown',
       );
-      const dueMs = clock.nowMs() + Math.min(SECOND_MS * 2 ** payment.attempts, MAX_RETRY_MS);
-      await this.table.postpone(id, dueMs);
+      const pauseMs = Math.min(SECOND_MS * 2 ** payment.attempts, MAX_RETRY_MS);
+      await this.table.postpone(id, pauseMs);
     }
   }
 
@@ -322,17 +324,6 @@ export class CardPayments {
     }
     const facts = await provider.facts(known, refunds);
     return { ...facts, refunds: new Map([...results, ...facts.refunds]) };
-  }
-
-  #nextMs({ attempts }: CardPayment, { state, isFeePending }: PaymentFacts): number {
-    const pauseMs = FIRST_CHECK_MS * 2 ** Math.min(attempts, 20);
-    const { clock } = this.#options;
-    if (state === 'open') return clock.nowMs() + Math.min(pauseMs, MAX_OPEN_CHECK_MS);
-    if (state === 'processing') return clock.nowMs() + Math.min(pauseMs, MAX_PROCESSING_CHECK_MS);
-    if (isFeePending === true && attempts < MAX_FEE_CHECKS) {
-      return clock.nowMs() + Math.min(pauseMs, MAX_OPEN_CHECK_MS);
-    }
-    return 0;
   }
 
   #report({ id: paymentId, accountId }: CardPayment, facts: PaymentFacts, applied: Applied): void {
@@ -402,4 +393,15 @@ function tooLittleLeft(accountId: string, amountNano: Nano): Fault {
   return new Fault('INSUFFICIENT_BALANCE', {
     message: `The account ${accountId} has less than ${formatUsd(amountNano, 2)} USD of unused credit from card payments`,
   });
+}
+
+/** The pause until the next check; `undefined` if only an event makes the payment due again. */
+function nextCheckInMs(
+  { attempts }: CardPayment,
+  { state, isFeePending }: PaymentFacts,
+): number | undefined {
+  const pauseMs = FIRST_CHECK_MS * 2 ** Math.min(attempts, 20);
+  if (state === 'processing') return Math.min(pauseMs, MAX_PROCESSING_CHECK_MS);
+  const isFeeOpen = isFeePending === true && attempts < MAX_FEE_CHECKS;
+  return state === 'open' || isFeeOpen ? Math.min(pauseMs, MAX_OPEN_CHECK_MS) : undefined;
 }

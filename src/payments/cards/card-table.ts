@@ -7,11 +7,10 @@
  */
 import { type Nano, ZERO, larger, nano } from '../../core/money.ts';
 import {
-  type HoldOptions,
+  type LeaseOptions,
   LeasedTable,
   NO_LEASE,
   type Queryable,
-  type Store,
   oneAtATime,
   placesFrom,
 } from '../../db/db.ts';
@@ -69,10 +68,8 @@ export interface Applied {
   readonly owedNano: Nano;
 }
 
-interface CardTableParts extends HoldOptions, CardPostings {
+interface CardTableParts extends LeaseOptions, CardPostings {
   readonly savedCards: SavedCards;
-  readonly store: Store;
-  readonly owner: string;
 }
 
 export class CardTable extends LeasedTable<CardPayment> {
@@ -108,25 +105,26 @@ export class CardTable extends LeasedTable<CardPayment> {
     return await this.jobs(sql, [sinceMs, after, limit]);
   }
 
-  /** Inserts an open row unless its account has `limit` of them. */
+  /** Inserts an open row, due after `pauseMs`, unless its account has `limit` of them. */
   async open(
     payment: Pick<
       CardPayment,
-      'id' | 'provider' | 'kind' | 'accountId' | 'amountNano' | 'savesCard' | 'dueMs'
+      'id' | 'provider' | 'kind' | 'accountId' | 'amountNano' | 'savesCard'
     >,
+    pauseMs: number,
     limit: number,
   ): Promise<CardPayment | undefined> {
-    const { id, provider, kind, accountId, amountNano, savesCard, dueMs } = payment;
+    const { id, provider, kind, accountId, amountNano, savesCard } = payment;
     const nowMs = this.#parts.clock.nowMs();
     return await this.store.transaction(async (tx) => {
       await oneAtATime(tx, this.store.dialect, `payments_card ${accountId}`);
       const rows = await tx.query(
         `INSERT INTO payments_card (id, provider, kind, account_id, state, amount_nano, saves_card,
            due_ms, created_ms, updated_ms)
-         SELECT $1, $2, $3, $4, 'open', $5, $6, $7, $8, $8 WHERE
+         SELECT $1, $2, $3, $4, 'open', $5, $6, now_ms($8) + $7, $8, $8 WHERE
            (SELECT count(*) FROM payments_card WHERE account_id = $4 AND state = 'open') < $9
          RETURNING ${PAYMENT.columns}`,
-        [id, provider, kind, accountId, amountNano, savesCard ? 1 : 0, dueMs, nowMs, limit],
+        [id, provider, kind, accountId, amountNano, savesCard ? 1 : 0, pauseMs, nowMs, limit],
       );
       return rows.map(PAYMENT.parse)[0];
     });
@@ -171,7 +169,7 @@ export class CardTable extends LeasedTable<CardPayment> {
       );
       if (added.length === 0) return false;
       await tx.query(
-        `UPDATE payments_card SET due_ms = $2, attempts = 0, version = version + 1,
+        `UPDATE payments_card SET due_ms = now_ms($2), attempts = 0, version = version + 1,
            paid_nano = CASE WHEN paid_nano < $3 THEN $3 ELSE paid_nano END,
            returned_nano = CASE WHEN returned_nano < $4 THEN $4 ELSE returned_nano END,
            receipt_url = COALESCE($5, receipt_url), reference = COALESCE(reference, $6)
@@ -200,7 +198,7 @@ export class CardTable extends LeasedTable<CardPayment> {
     await tx.query(
       `INSERT INTO payments_card (id, provider, kind, account_id, state, amount_nano, saves_card,
          due_ms, created_ms, updated_ms)
-       VALUES ($1, $2, 'shop', $3, 'open', $4, 0, $5, $5, $5) ON CONFLICT (id) DO NOTHING`,
+       VALUES ($1, $2, 'shop', $3, 'open', $4, 0, now_ms($5), $5, $5) ON CONFLICT (id) DO NOTHING`,
       [paymentId, provider, report.accountId, report.paidNano ?? 0n, nowMs],
     );
   }
@@ -210,13 +208,14 @@ export class CardTable extends LeasedTable<CardPayment> {
   }
 
   /**
-   * Writes facts and posts the difference to the ledger, in one transaction. Returns `undefined` if the
-   * row was changed, or an event arrived, after the facts were read.
+   * Writes facts and posts the difference to the ledger, in one transaction. The row is due again after
+   * `pauseMs`, or at the next event if that is `undefined`. Returns `undefined` if the row was changed,
+   * or an event arrived, after the facts were read.
    */
   async apply(
     payment: CardPayment,
     facts: PaymentFacts,
-    dueMs: number,
+    pauseMs: number | undefined,
   ): Promise<Applied | undefined> {
     const targetNano = larger(ZERO, nano(facts.paidNano - facts.returnedNano));
     const changeNano = nano(targetNano - payment.creditedNano);
@@ -226,7 +225,8 @@ export class CardTable extends LeasedTable<CardPayment> {
       const changed = await tx.query(
         `UPDATE payments_card SET state = $3, intent = COALESCE($4, intent), paid_nano = $5,
            returned_nano = $6, credited_nano = $7, postings = postings + $8, version = version + 1,
-           receipt_url = COALESCE($9, receipt_url), failure = $10, due_ms = $11,
+           receipt_url = COALESCE($9, receipt_url), failure = $10,
+           due_ms = CASE WHEN CAST($11 AS BIGINT) < 0 THEN 0 ELSE now_ms($12) + $11 END,
            attempts = attempts + 1, updated_ms = $12, fee_nano = $13,
            fee_postings = fee_postings + $14, ${NO_LEASE}
          WHERE id = $1 AND version = $2 RETURNING id`,
@@ -241,7 +241,7 @@ export class CardTable extends LeasedTable<CardPayment> {
           changeNano === 0n ? 0 : 1,
           facts.receiptUrl ?? null,
           facts.failure ?? null,
-          dueMs,
+          pauseMs ?? -1,
           this.#parts.clock.nowMs(),
           feeNano,
           moreFeeNano === 0n ? 0 : 1,
@@ -321,7 +321,7 @@ export class CardTable extends LeasedTable<CardPayment> {
       for (const { id, paymentId, accountId, amountNano } of refunds) {
         const [payment] = await tx.query(
           `UPDATE payments_card SET refunded_nano = refunded_nano + $2, version = version + 1,
-             due_ms = $3, attempts = 0
+             due_ms = now_ms($3), attempts = 0
            WHERE id = $1 AND account_id = $4 AND credited_nano - refunded_nano >= $2
            RETURNING ${PAYMENT.columns}`,
           [paymentId, amountNano, nowMs, accountId],
@@ -366,9 +366,10 @@ export class CardTable extends LeasedTable<CardPayment> {
     }
   }
 
-  /** Releases a row whose facts could not be read until `dueMs`. */
-  async postpone(id: string, dueMs: number): Promise<void> {
-    await this.step(id, `${NO_LEASE}, due_ms = $3, attempts = attempts + 1`, '', [dueMs]);
+  /** Releases a row whose facts could not be read; it is due again after `pauseMs`. */
+  async postpone(id: string, pauseMs: number): Promise<void> {
+    const set = `${NO_LEASE}, due_ms = now_ms($3) + $4, attempts = attempts + 1`;
+    await this.step(id, set, '', [this.#parts.clock.nowMs(), pauseMs]);
   }
 
   /** The time from which the events of a provider are read; the first call returns `nowMs`. */

@@ -212,7 +212,7 @@ export class SavedCards {
       const rows = await tx.query(
         `INSERT INTO payments_card (id, provider, kind, account_id, state, amount_nano, saves_card,
            reference, due_ms, created_ms, updated_ms)
-         SELECT $1, $2, 'automatic', $3, 'open', $4, 0, $5, $6, $6, $6 FROM payments_card_owner
+         SELECT $1, $2, 'automatic', $3, 'open', $4, 0, $5, now_ms($6), $6, $6 FROM payments_card_owner
          WHERE account_id = $3
            AND monthly_nano - $4 >= (SELECT COALESCE(sum(amount_nano), 0) FROM payments_card
              WHERE account_id = $3 AND created_ms >= $7 AND ${CHARGED})
