@@ -1,7 +1,7 @@
 /** Runs of batches on both databases: failing engines, time limits, two workers. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { onEachStore } from '../../test/databases/stores.ts';
+import { inTimeOfCaller, onEachStore } from '../../test/databases/stores.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
@@ -255,7 +255,7 @@ class Fixture {
 
 onEachStore('batch runs', (fixture) => {
   const open = async (): Promise<Fixture> =>
-    new Fixture(await fixture.open(BATCHES_MIGRATIONS), new TestClock());
+    new Fixture(inTimeOfCaller(await fixture.open(BATCHES_MIGRATIONS)), new TestClock());
 
   test('a failing line is attempted three times, and a line without an engine is retried without limit', async () => {
     const setup = await open();
@@ -347,8 +347,8 @@ onEachStore('batch runs', (fixture) => {
   test('two workers on one batch charge each line once', async () => {
     const url = await fixture.freshUrl();
     const clock = new TestClock();
-    const one = new Fixture(await fixture.open(BATCHES_MIGRATIONS, url), clock, 1);
-    const two = new Fixture(await fixture.open(BATCHES_MIGRATIONS, url), clock, 2);
+    const one = new Fixture(inTimeOfCaller(await fixture.open(BATCHES_MIGRATIONS, url)), clock, 1);
+    const two = new Fixture(inTimeOfCaller(await fixture.open(BATCHES_MIGRATIONS, url)), clock, 2);
     const models = Array.from({ length: 40 }, (_, at) => `m-${at}`);
     const id = await one.queue(models);
     // The first worker hangs with running lines.

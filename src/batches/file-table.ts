@@ -140,7 +140,7 @@ export class FileTable {
   ): Promise<StoredFile | undefined> {
     const rows = await db.query(
       `SELECT ${FILE.columns} FROM batches_file
-       WHERE id = $1 AND account_id = $2 AND state = 'ready' AND expires_ms > $3`,
+       WHERE id = $1 AND account_id = $2 AND state = 'ready' AND expires_ms > now_ms($3)`,
       [id, accountId, nowMs],
     );
     return rows.map(FILE.parse)[0];
@@ -152,7 +152,7 @@ export class FileTable {
     const createdMs = after?.createdMs ?? (isOldestFirst ? -1 : Number.MAX_SAFE_INTEGER);
     const rows = await this.#store.query(
       `SELECT ${FILE.columns} FROM batches_file
-       WHERE account_id = $1 AND state = 'ready' AND expires_ms > $2
+       WHERE account_id = $1 AND state = 'ready' AND expires_ms > now_ms($2)
          AND (created_ms, id) ${isOldestFirst ? '>' : '<'} ($3, $4) AND ($5 = '' OR purpose = $5)
        ORDER BY created_ms ${order}, id ${order} LIMIT $6`,
       [accountId, nowMs, createdMs, after?.id ?? '', purpose ?? '', limit],
@@ -173,7 +173,7 @@ export class FileTable {
   /** Files to delete: expired, hidden or incomplete ones. */
   async expired(nowMs: number): Promise<StoredFile[]> {
     const rows = await this.#store.query(
-      `SELECT ${FILE.columns} FROM batches_file WHERE expires_ms <= $1 ORDER BY expires_ms
+      `SELECT ${FILE.columns} FROM batches_file WHERE expires_ms <= now_ms($1) ORDER BY expires_ms
        LIMIT ${EXPIRED_FILES}`,
       [nowMs],
     );

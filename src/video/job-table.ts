@@ -238,7 +238,7 @@ export class JobTable extends LeasedTable<VideoJob> {
   }
 
   async expireMedia(nowMs: number): Promise<string[]> {
-    const ids = `SELECT id FROM video_job WHERE has_media = 1 AND media_until_ms <= $1 LIMIT ${BATCH}`;
+    const ids = `SELECT id FROM video_job WHERE has_media = 1 AND media_until_ms <= now_ms($1) LIMIT ${BATCH}`;
     return await this.#mediaGone(`id IN (${ids})`, nowMs);
   }
 

@@ -1,0 +1,30 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { storeFixture } from '../../test/databases/stores.ts';
+import { HOUR_MS, MINUTE_MS } from '../core/clock.ts';
+import { FileTable } from './file-table.ts';
+import { BATCHES_MIGRATIONS } from './migrations.ts';
+
+const UNLIMITED = { maxFiles: 1, maxCallerBytes: 1, maxBytes: 1 };
+
+/** Only processes that share a database have different clocks. */
+describe('files of processes with different clocks', () => {
+  const fixture = storeFixture('postgres');
+
+  test('a process whose clock is ahead neither hides nor deletes a file early', async () => {
+    const files = new FileTable(await fixture.open(BATCHES_MIGRATIONS));
+    const createdMs = Date.now();
+    const expiresMs = createdMs + 10 * MINUTE_MS;
+    const file = { id: 'f', accountId: 'a', name: 'n', purpose: 'batch', sizeBytes: 1 };
+    const nothing = { callerBytes: 0, allBytes: 0 };
+    await files.begin(
+      { ...file, contentId: 'f', part: 0, createdMs, expiresMs },
+      UNLIMITED,
+      nothing,
+    );
+    await files.finish('f', { ...file, expiresMs });
+    const aheadMs = createdMs + HOUR_MS;
+    assert.deepEqual(await files.expired(aheadMs), []);
+    assert.equal((await files.find('a', 'f', aheadMs))?.id, 'f');
+  });
+});
