@@ -427,20 +427,21 @@ export class Sale implements Counted {
   ): Promise<A> {
     const { keeper } = this;
     let made: A | undefined;
-    const keep: Together = async (tx, settled) => {
-      // A repeated settle was charged before: keep the response that was created then.
-      if (made === undefined || settled.fresh) made = make(settled);
-      await together?.(tx, settled);
-      await keeper?.keep(tx, made, { settled, outcome });
-    };
-    const isKept = keeper !== undefined || together !== undefined;
-    const settlement = await this.settle(outcome, isKept ? keep : undefined, (expected) => {
-      try {
-        made = make(expected);
-      } catch {
-        // It is called again after the flush, and its error ends the request.
-      }
-    });
+    const settlement =
+      keeper === undefined && together === undefined
+        ? await this.settle(outcome, undefined, (expected) => {
+            try {
+              made = make(expected);
+            } catch {
+              // It is called again after the flush, and its error ends the request.
+            }
+          })
+        : await this.settle(outcome, async (tx, settled) => {
+            // A repeated settle was charged before: keep the response that was created then.
+            if (made === undefined || settled.fresh) made = make(settled);
+            await together?.(tx, settled);
+            await keeper?.keep(tx, made, { settled, outcome });
+          });
     return made ?? make(settlement);
   }
 
@@ -452,8 +453,8 @@ export class Sale implements Counted {
    * Makes the headers show the capacity left after the response. Runs once: a failed settle is
    * followed by a release. Does not fail, since unreleased capacity returns with the next minute.
    */
-  #correctTokens(usedTokens: number): undefined | Promise<void> {
-    if (this.window.tokenLimit === 0 || this.#areTokensCorrected) return undefined;
+  #correctTokens(usedTokens: number): void | Promise<void> {
+    if (this.window.tokenLimit === 0 || this.#areTokensCorrected) return;
     this.#areTokensCorrected = true;
     const { windows, clock, log } = this.#context;
     const now = windows.correct(this.reserved, usedTokens, clock.nowMs());
@@ -467,7 +468,6 @@ export class Sale implements Counted {
       );
     }
     if (now !== undefined) this.window = stateOf(this.window, now);
-    return undefined;
   }
 }
 
