@@ -32,7 +32,7 @@ import type {
 } from './records.ts';
 import { placeDurable } from './row-holds.ts';
 import { repeated, settleHeld, settleOneHeld } from './settle.ts';
-import { KeptStates } from './states.ts';
+import { type HeldSettle, KeptStates } from './states.ts';
 
 const MAX_BATCH = 256;
 /** Maximum counters of accounts, and of caps; above it, idle ones are dropped. */
@@ -65,11 +65,8 @@ interface MemoryHold extends Hold, HeldAmounts {
   settled: Promise<Settlement> | undefined;
 }
 
-interface Waiting {
-  readonly request: SettleRequest;
+interface Waiting extends HeldSettle {
   readonly held: MemoryHold;
-  readonly accountId: string;
-  readonly capIds: readonly string[] | undefined;
   readonly onCommit: OnCommit | undefined;
   readonly resolve: (settlement: Settlement) => void;
   readonly reject: (error: unknown) => void;
@@ -147,12 +144,10 @@ export class MemoryHolds implements Holds {
     if (held.settled !== undefined) return repeated(held.settled);
     const { promise, resolve, reject } = Promise.withResolvers<Settlement>();
     held.settled = promise;
-    const { accountId } = request.usage;
     let batch = this.#batch;
     const isFull = batch !== undefined && batch.waiting.length >= MAX_BATCH;
     if (batch === undefined || isFull) this.#batch = batch = this.#newBatch();
-    const { capIds } = held;
-    batch.waiting.push({ request, held, accountId, capIds, onCommit, resolve, reject });
+    batch.waiting.push({ request, held, onCommit, resolve, reject });
     // The store may fail the batch at once.
     if (batch.waiting.length === 1) this.#parts.store.write(batch);
     return promise;

@@ -29,9 +29,9 @@ import {
   updateLease,
 } from './row-holds.ts';
 import {
+  type HeldSettle,
   type KeptStates,
   type States,
-  type StatesOf,
   type Writer,
   collected,
   lockStates,
@@ -149,11 +149,6 @@ export async function settleOneHeld(
   writeAll(collected(statements), taking);
   await tx.run(statements);
   return settlement;
-}
-
-export interface HeldSettle extends StatesOf {
-  readonly request: SettleRequest;
-  readonly held: HeldAmounts;
 }
 
 export function settleHeld(
@@ -382,40 +377,37 @@ const IS_ERROR: Readonly<Record<UsageRecord['status'], 0 | 1>> = {
   running: 0,
 };
 
-function sumsOf({ usage, usdNano, diemNano }: Charge): Sums {
-  const { createdMs, status, tokens, supplier } = usage;
-  const { prompt, completion } = tokens;
-  const errors = IS_ERROR[status];
+function sumsOf({ usage }: Charge): Sums {
   return {
-    day: dayOf(createdMs),
+    day: dayOf(usage.createdMs),
     usage,
-    requests: 1,
-    errors,
-    prompt,
-    completion,
-    usdNano,
-    diemNano,
-    costNano: supplier === undefined ? null : supplier.nano,
+    requests: 0,
+    errors: 0,
+    prompt: 0,
+    completion: 0,
+    usdNano: 0n,
+    diemNano: 0n,
+    costNano: null,
   };
 }
 
-function add(sums: Sums, other: Sums): void {
-  sums.requests += other.requests;
-  sums.errors += other.errors;
-  sums.prompt += other.prompt;
-  sums.completion += other.completion;
-  sums.usdNano += other.usdNano;
-  sums.diemNano += other.diemNano;
-  if (other.costNano !== null) sums.costNano = (sums.costNano ?? 0n) + other.costNano;
+function add(sums: Sums, { usage, usdNano, diemNano }: Charge): void {
+  const { status, tokens, supplier } = usage;
+  sums.requests += 1;
+  sums.errors += IS_ERROR[status];
+  sums.prompt += tokens.prompt;
+  sums.completion += tokens.completion;
+  sums.usdNano += usdNano;
+  sums.diemNano += diemNano;
+  if (supplier !== undefined) sums.costNano = (sums.costNano ?? 0n) + supplier.nano;
 }
 
 function addToDays(writer: Writer, charges: readonly Charge[], nowMs: number): void {
   const rows: Sums[] = [];
   for (const charge of charges) {
-    const sums = sumsOf(charge);
-    const row = rows.length === 0 ? undefined : rows.find((one) => isSameRow(one, sums));
-    if (row === undefined) rows.push(sums);
-    else add(row, sums);
+    let row = rows.find((one) => isSameRow(one, charge));
+    if (row === undefined) rows.push((row = sumsOf(charge)));
+    add(row, charge);
   }
   let late: Set<string> | undefined;
   for (const sums of rows) {
@@ -430,27 +422,27 @@ function addToDays(writer: Writer, charges: readonly Charge[], nowMs: number): v
   late?.forEach((accountId) => writer.execute(FORGET_SUMS, [accountId]));
 }
 
-function isSameRow(a: Sums, b: Sums): boolean {
+function isSameRow({ usage, day }: Sums, charge: Charge): boolean {
+  const { accountId, keyId, modelId, replica, createdMs } = charge.usage;
   return (
-    a.usage.accountId === b.usage.accountId &&
-    a.usage.keyId === b.usage.keyId &&
-    a.usage.modelId === b.usage.modelId &&
-    a.usage.replica === b.usage.replica &&
-    a.day === b.day
+    usage.accountId === accountId &&
+    usage.keyId === keyId &&
+    usage.modelId === modelId &&
+    usage.replica === replica &&
+    day === dayOf(createdMs)
   );
 }
 
 function addToTags(writer: Writer, charges: readonly Charge[]): void {
   const rows = new Map<string, { readonly key: Parameter[]; readonly sums: Sums }>();
   for (const charge of charges) {
-    const { accountId, keyId, modelId, metadata = {} } = charge.usage;
+    const { accountId, keyId, modelId, createdMs, metadata = {} } = charge.usage;
     for (const [name, value] of Object.entries(metadata)) {
-      const sums = sumsOf(charge);
-      const key = [accountId, name, sums.day, value, keyId, modelId];
+      const key = [accountId, name, dayOf(createdMs), value, keyId, modelId];
       const id = JSON.stringify(key);
-      const row = rows.get(id);
-      if (row === undefined) rows.set(id, { key, sums });
-      else add(row.sums, sums);
+      let row = rows.get(id);
+      if (row === undefined) rows.set(id, (row = { key, sums: sumsOf(charge) }));
+      add(row.sums, charge);
     }
   }
   for (const { key, sums } of rows.values()) writer.execute(ADD_TO_TAG, withSums(key, sums));

@@ -15,8 +15,14 @@ import type {
   Statement,
 } from '../../db/db.ts';
 import type { Nano } from '../../core/money.ts';
-import { type AccountState, type CapPeriod, type CapState, periodStartMs } from '../rules.ts';
-import type { HouseAccount, TransferKind } from './records.ts';
+import {
+  type AccountState,
+  type CapPeriod,
+  type CapState,
+  type HeldAmounts,
+  periodStartMs,
+} from '../rules.ts';
+import type { HouseAccount, SettleRequest, TransferKind } from './records.ts';
 
 export interface AccountRow {
   readonly balance_nano: bigint;
@@ -174,9 +180,10 @@ class KeptRows<Columns, State> {
   }
 }
 
-export interface StatesOf {
-  readonly accountId: string;
-  readonly capIds: readonly string[] | undefined;
+/** A settle of a hold in memory. */
+export interface HeldSettle {
+  readonly request: SettleRequest;
+  readonly held: HeldAmounts;
 }
 
 /**
@@ -215,19 +222,19 @@ export class KeptStates {
   }
 
   /** Returns the states for the settles of a transaction, which must write exactly these rows. */
-  ofSettles(tx: FileTransaction, nowMs: number, settles: readonly StatesOf[]): States {
+  ofSettles(tx: FileTransaction, nowMs: number, settles: readonly HeldSettle[]): States {
     // The transaction itself is already counted.
     this.#follow(this.#store.changes - 1, nowMs);
     this.#changes += 1;
     const accounts = new Map<string, AccountState>();
     let caps: Map<string, CapState> | undefined;
-    for (const { accountId, capIds } of settles) {
+    for (const { request, held } of settles) {
+      const { accountId } = request.usage;
       if (!accounts.has(accountId)) {
         const state = this.accounts.get(tx, accountId, nowMs, this.#generation);
         if (state !== undefined) accounts.set(accountId, state);
       }
-      if (capIds === undefined) continue;
-      for (const id of capIds) {
+      for (const id of held.capIds ?? NO_IDS) {
         const state = this.caps.get(tx, id, nowMs, this.#generation);
         if (state !== undefined) (caps ??= new Map()).set(id, state);
       }
@@ -247,6 +254,7 @@ export class KeptStates {
 }
 
 const NO_CAPS: ReadonlyMap<string, CapState> = new Map();
+const NO_IDS: readonly string[] = [];
 
 /** Receives the statements of a transaction in order; on SQLite it runs them at once. */
 export type Writer = Pick<FileTransaction, 'execute'>;
