@@ -169,6 +169,8 @@ export interface EngineSuccess {
   readonly ok: true;
   readonly head: EngineHead;
   readonly bytes: number;
+  /** The response of a non-streaming call. */
+  readonly body?: Buffer | undefined;
   readonly attempts: number;
   readonly replica: Replica;
   readonly firstByteMs: number;

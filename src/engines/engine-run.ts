@@ -13,7 +13,6 @@ import { backoffMs } from '../net/retry.ts';
 import { MAX_STALE_RETRIES, type ReceivedHeaders, type StreamedBody } from '../net/exchange.ts';
 import { Attempt, type AttemptOwner } from './attempt.ts';
 import type {
-  EngineResponse,
   EngineFailure,
   EngineHead,
   EngineOutcome,
@@ -288,10 +287,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     if (this.#isEnded || head === null) return;
     const { replica, attempts, firstByteMs } = head;
     if (attempts > 1) this.#recordTry(attempt, 'ok', '');
-    const success = { ok: true, head, bytes: this.#bytes, attempts, replica, firstByteMs } as const;
-    if (body === undefined) return this.#finish(success);
-    const response: EngineResponse = { ...success, body };
-    this.#finish(response);
+    this.#finish({ ok: true, head, bytes: this.#bytes, body, attempts, replica, firstByteMs });
   }
 
   #validationFailed(attempt: Attempt, bug: unknown): void {
