@@ -112,8 +112,8 @@ export interface Outcome {
   readonly tokens?: TokenCounts;
   readonly countedBy?: UsageRecord['countedBy'];
   readonly attempts?: number;
-  readonly replica?: string;
-  readonly firstTokenMs?: number;
+  readonly replica?: string | undefined;
+  readonly firstTokenMs?: number | undefined;
   readonly supplier?: SupplierCost | undefined;
   readonly extras?: Readonly<Record<string, unknown>>;
 }

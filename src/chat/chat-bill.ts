@@ -160,13 +160,13 @@ export function roundUse(
     usage !== undefined &&
     (usage.promptTokens > round.promptTokens || usage.completionTokens > mostOutput);
   // A request for no output pays for its prompt.
-  const notes = { billsPrompt: extent === 'unseen' || round.outputTokens === 0, exceedsBound };
+  const billsPrompt = extent === 'unseen' || round.outputTokens === 0;
   if (usage !== undefined && extent === 'whole' && !exceedsBound) {
-    return { ...usage, countedBy: 'engine', ...notes };
+    return { ...usage, countedBy: 'engine', billsPrompt, exceedsBound };
   }
   const counted = countedUsage(end, round, request, mostOutput);
   if (reported === undefined || usage === undefined) {
-    return { ...counted, countedBy: 'bytes', ...notes };
+    return { ...counted, countedBy: 'bytes', billsPrompt, exceedsBound };
   }
   let { promptTokens } = usage;
   if (promptTokens > round.promptTokens) {
@@ -186,7 +186,8 @@ export function roundUse(
     cacheWriteTokens: Math.min(usage.cacheWriteTokens, promptTokens - cachedTokens),
     reasoningTokens: Math.min(reasoning, completionTokens),
     countedBy: isEngines ? 'engine' : 'bytes',
-    ...notes,
+    billsPrompt,
+    exceedsBound,
   };
 }
 

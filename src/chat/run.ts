@@ -152,7 +152,7 @@ export class ChatRun implements WholeCall {
         const round = this.searchRound();
         if (round !== undefined && (await this.#search(round))) continue;
       }
-      if (!cancellation.aborted) return this.#complete(outcome);
+      if (!cancellation.aborted) return await this.#complete(outcome);
       return void (await this.settle(outcome, 'aborted'));
     }
   }
@@ -400,8 +400,8 @@ export class ChatRun implements WholeCall {
       supplier:
         this.#supplied && supplierCost(this.plan.model, this.#supplied, this.sale.startedMs),
       extras,
-      ...(replica === null ? {} : { replica: replica.engine }),
-      ...(this.head === undefined ? {} : { firstTokenMs: this.head.firstByteMs }),
+      replica: replica?.engine,
+      firstTokenMs: this.head?.firstByteMs,
     };
   }
 
