@@ -1,10 +1,10 @@
 /** Callers of the server, and the responses that they received. */
 import { type Reply, send } from './http-client.ts';
-import type { Moments } from './moments.ts';
-import type { CallerKind, CallerPlan } from './plan.ts';
+import type { CallerKind } from './plan.ts';
+import type { CallerAccount, Seen, Town } from './town.ts';
 import { world } from './world.ts';
 
-export const PRICE_NANO = { input: 1_000n, output: 2_000n };
+const PRICE_NANO = { input: 1_000n, output: 2_000n };
 export const MODEL = 'm';
 /** Limits of keys, and per day of the budget of a `budgeted` caller. */
 export const LIMIT_USD = { capped: 0.004, budgeted: 0.04 } as const;
@@ -30,52 +30,18 @@ const BROKE_MS = 5_000;
 const RECONNECT_MS = 500;
 const ERROR_EVENT = 'data: {"error"';
 
-/** A response that arrived whole, or did not. */
-export interface Seen {
-  readonly caller: string;
-  readonly key: string | undefined;
-  readonly status: number | undefined;
-  /** True for an error of the server itself, not of a model server. */
-  readonly isInternal: boolean;
-  readonly requestId: string | undefined;
-  /** From the usage of the response and the prices of the model. */
-  readonly expectedNano: bigint | undefined;
-  /** A stream that ends with an error. */
-  readonly isBroken: boolean;
-}
-
-export interface CallerAccount extends CallerPlan {
-  readonly accountId: string;
-  readonly secret: string;
-}
-
 interface ChatKind {
   readonly isStream: boolean;
   readonly maxTokens: number;
 }
 
-interface Usage {
-  readonly prompt_tokens: number;
-  readonly completion_tokens: number;
-}
-
-/** The part of a run that callers use. */
-export interface Town {
-  /** `true` once callers and people begin nothing new. */
-  readonly isOver: boolean;
-  readonly moments: Moments;
-  /** URL of a server, if possible not this one. */
-  url(besides?: string): string;
-}
-
 export class Caller {
-  readonly account: CallerAccount;
-  readonly seen: Seen[] = [];
+  readonly #account: CallerAccount;
   readonly #town: Town;
   #count = 0;
 
   constructor(account: CallerAccount, town: Town) {
-    this.account = account;
+    this.#account = account;
     this.#town = town;
   }
 
@@ -83,14 +49,14 @@ export class Caller {
     const { random } = world();
     const open = new Set<Promise<number>>();
     while (!this.#town.isOver) {
-      await world().sleep(random.between(1, 2 * this.account.pauseMs));
+      await world().sleep(random.between(1, 2 * this.#account.pauseMs));
       // Some requests of a caller run at the same time.
       const together = random.once(4) ? random.between(2, 6) : 1;
       for (let left = together; left > 0; left -= 1) {
         const one = this.#one().finally(() => open.delete(one));
         open.add(one);
       }
-      if (this.account.kind !== 'keyed')
+      if (this.#account.kind !== 'keyed')
         await world().sleep(Math.max(...(await Promise.all(open))));
       // A keyed request can last long, while others begin.
       else if (open.size >= MAX_OPEN) await Promise.race(open);
@@ -101,14 +67,14 @@ export class Caller {
   /** Returns how long the caller waits before its next requests. */
   async #one(): Promise<number> {
     const { random } = world();
-    const { kind } = this.account;
+    const { kind } = this.#account;
     const what = {
       isStream: random.once(2),
       maxTokens: random.between(1, random.pick(MAX_TOKENS)),
     };
     this.#count += 1;
     if (kind === 'keyed') {
-      const key = `${this.account.name.replace(' ', '-')}-${this.#count}`;
+      const key = `${this.#account.name.replace(' ', '-')}-${this.#count}`;
       await this.#untilAnswered(key, what);
       return 0;
     }
@@ -149,14 +115,14 @@ export class Caller {
     },
   ): Promise<Reply | undefined> {
     const { isStream, maxTokens, key, url = this.#town.url() } = how;
-    const isTeam = this.account.kind === 'budgeted' && world().random.once(2);
+    const isTeam = this.#account.kind === 'budgeted' && world().random.once(2);
     const metadata = key === undefined ? isTeam && { [BUDGET.tag]: BUDGET.value } : { key };
-    this.#town.moments.happens(`request to ${url}`);
-    if (key !== undefined) this.#town.moments.happens(`keyed request to ${url}`);
+    this.#town.happens(`request to ${url}`);
+    if (key !== undefined) this.#town.happens(`keyed request to ${url}`);
     const reply = await send(`${url}/chat/completions`, {
       patienceMs: PATIENCE_MS,
       ...how,
-      secret: this.account.secret,
+      secret: this.#account.secret,
       headers: key === undefined ? {} : { 'idempotency-key': key },
       body: {
         model: MODEL,
@@ -167,17 +133,16 @@ export class Caller {
         messages: [{ role: 'user', content: key ?? 'Hi' }],
       },
     });
-    const usage = reply?.status === 200 ? usageOf(reply.body) : undefined;
     const seen: Seen = {
-      caller: this.account.name,
+      caller: this.#account.name,
       key,
       status: reply?.status,
       isInternal: reply?.status === 500 && !reply.body.includes('INFERENCE_FAILED'),
       requestId: reply?.requestId,
-      expectedNano: usage && chargeOf(usage),
+      expectedNano: reply?.status === 200 ? priceOf(reply.body) : undefined,
       isBroken: reply?.body.includes(ERROR_EVENT) === true,
     };
-    this.seen.push(seen);
+    this.#town.seen.push(seen);
     world().note(
       `${seen.caller} saw ${seen.status ?? 'no response'} ${seen.requestId ?? ''} ${seen.expectedNano ?? ''}`,
     );
@@ -185,15 +150,9 @@ export class Caller {
   }
 }
 
-/** The usage of a whole JSON response, or of the last event of a stream. */
-function usageOf(body: string): Usage | undefined {
-  const match = /"usage":\{[^}]*?"prompt_tokens":(\d+)[^}]*?\}/.exec(body);
-  const prompt = match?.[1];
-  const completion = /"completion_tokens":(\d+)/.exec(match?.[0] ?? '')?.[1];
-  if (prompt === undefined || completion === undefined) return undefined;
-  return { prompt_tokens: Number(prompt), completion_tokens: Number(completion) };
-}
-
-function chargeOf({ prompt_tokens: prompt, completion_tokens: completion }: Usage): bigint {
-  return BigInt(prompt) * PRICE_NANO.input + BigInt(completion) * PRICE_NANO.output;
+/** The price of the usage in a whole JSON response, or in the last event of a stream. */
+function priceOf(body: string): bigint | undefined {
+  const usage = /"usage":\{[^}]*?"prompt_tokens":(\d+)[^}]*?"completion_tokens":(\d+)/.exec(body);
+  if (usage === null) return undefined;
+  return BigInt(usage[1]!) * PRICE_NANO.input + BigInt(usage[2]!) * PRICE_NANO.output;
 }

@@ -22,8 +22,6 @@ export interface FareboxOptions {
   readonly folder: string;
   readonly port: number;
   readonly yaml: string;
-  /** Whether other processes use the same database, on a machine of its own. */
-  readonly isShared: boolean;
 }
 
 export class FareboxMachine {

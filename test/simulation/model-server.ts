@@ -33,8 +33,8 @@ export class ModelServer {
   readonly port: number;
   readonly faults: ModelFaults = { failOnce: 0, slowMs: 0 };
 
-  constructor(name: string, port: number) {
-    this.machine = new Machine(name);
+  constructor(port: number) {
+    this.machine = new Machine(`model ${port}`);
     this.port = port;
   }
 

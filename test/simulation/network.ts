@@ -1,6 +1,6 @@
 /**
  * Connections between machines of a world. A server that listens is found by its port; the host does
- * not matter. Bytes arrive in order, late, and never after a cut. `weather.ts` decides how late.
+ * not matter. Bytes arrive in order, late, and never after a cut. The weather of the world decides how late.
  */
 import net from 'node:net';
 import { type Machine, type Timer, world } from './world.ts';

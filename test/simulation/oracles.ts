@@ -4,9 +4,9 @@
  */
 import type { App } from '../../src/server/server.ts';
 import type { StripeDouble } from '../support/stripe-double.ts';
-import { PAY_TO, type Chain } from './chain.ts';
-import type { CallerAccount, Seen } from './callers.ts';
 import { LIMIT_USD } from './callers.ts';
+import { type Chain, PAY_TO } from './chain.ts';
+import type { CallerAccount, Seen, Town } from './town.ts';
 import { DefectFound } from './world.ts';
 
 /** A unit of USDC, which has six decimals. */
@@ -21,18 +21,6 @@ interface UsageRow {
   readonly diem_nano: bigint;
   readonly status: string;
   readonly metadata: string | null;
-}
-
-export interface Witness {
-  readonly accounts: readonly CallerAccount[];
-  readonly seen: readonly Seen[];
-  /** Credits that were confirmed to the operator, by reference. */
-  readonly credited: ReadonlyMap<
-    string,
-    { readonly accountId: string; readonly amountNano: bigint }
-  >;
-  readonly stripe: StripeDouble | undefined;
-  readonly chain: Chain;
 }
 
 function demand(holds: boolean, what: () => string): void {
@@ -59,18 +47,18 @@ export async function booksAreRight(app: App, chain: Chain): Promise<void> {
 }
 
 /** Holds when nothing runs any more. Processes that share a database hold amounts that they lease. */
-export async function runIsRight(app: App, witness: Witness, hasLeases = false): Promise<void> {
-  await booksAreRight(app, witness.chain);
+export async function runIsRight(app: App, town: Town, hasLeases = false): Promise<void> {
+  await booksAreRight(app, town.chain);
   const rows = await app.stores.store.query<UsageRow>(
     'SELECT request_id, account_id, usd_nano, diem_nano, status, metadata FROM ledger_usage',
   );
   const charges = Map.groupBy(rows, (row) => row.request_id);
-  for (const seen of witness.seen) isChargedOnce(seen, charges.get(seen.requestId ?? '') ?? []);
-  keysHaveOneEffect(rows, witness.seen);
-  capsHold(rows, witness.accounts);
-  await creditsArePosted(app, witness);
-  if (witness.stripe !== undefined) await cardsAreCredited(app, witness.stripe);
-  await walletsAreCredited(app, witness);
+  for (const seen of town.seen) isChargedOnce(seen, charges.get(seen.requestId ?? '') ?? []);
+  keysHaveOneEffect(rows, town.seen);
+  capsHold(rows, town.accounts);
+  await creditsArePosted(app, town);
+  await cardsAreCredited(app, town.stripe);
+  await walletsAreCredited(app, town);
   nothingRuns(app);
   if (hasLeases) return;
   const { openHolds } = await app.stores.ledger.audit();
@@ -145,7 +133,7 @@ function capsHold(rows: readonly UsageRow[], accounts: readonly CallerAccount[])
   }
 }
 
-async function creditsArePosted(app: App, { credited }: Witness): Promise<void> {
+async function creditsArePosted(app: App, { credited }: Town): Promise<void> {
   for (const [reference, { accountId, amountNano }] of credited) {
     const rows = await app.stores.store.query<{ amount_nano: bigint }>(
       `SELECT amount_nano FROM ledger_transfer WHERE credit_account = $1 AND id LIKE $2`,
@@ -181,7 +169,7 @@ async function cardsAreCredited(app: App, stripe: StripeDouble): Promise<void> {
 }
 
 /** Wallets are credited with the transfers that are in the chain. */
-async function walletsAreCredited(app: App, { chain }: Witness): Promise<void> {
+async function walletsAreCredited(app: App, { chain }: Town): Promise<void> {
   const posted = await postedBy(app, 'base');
   const receivedUnits = chain.balanceOf(PAY_TO);
   demand(

@@ -1,34 +1,19 @@
 /** The operator, and payers with their banks. */
 import { decimalUsd } from '../../src/core/money.ts';
-import type { StripeDouble, StripeEvent } from '../support/stripe-double.ts';
-import type { Caller, CallerAccount, Town } from './callers.ts';
 import { send } from './http-client.ts';
-import type { Plan } from './plan.ts';
-import { type Machine, world } from './world.ts';
+import type { CallerAccount, Town } from './town.ts';
+import { world } from './world.ts';
 
 const PATIENCE_MS = 60_000;
 /** About a request. */
 const CREDIT_STEP_NANO = 100_000;
 
-/** The part of a run that people use. */
-interface PeopleTown extends Town {
-  readonly isCalm: boolean;
-  readonly callers: readonly Caller[];
-  readonly credited: Map<string, { accountId: string; amountNano: bigint }>;
-  readonly plan: Plan;
-  readonly events: StripeEvent[];
-  readonly stripe: StripeDouble;
-  readonly stripeMachine: Machine;
-  /** Secret of the operator. */
-  readonly owner: string;
-}
-
 /** Credits callers by the API, and repeats each credit under its reference until it is confirmed. */
-export async function operate(town: PeopleTown): Promise<void> {
+export async function operate(town: Town): Promise<void> {
   const { random } = world();
   for (let count = 0; !town.isOver; count += 1) {
     await world().sleep(random.between(1, 2 * town.plan.creditEveryMs));
-    const { accountId, kind } = random.pick(town.callers).account;
+    const { accountId, kind } = random.pick(town.accounts);
     const amountNano = BigInt(random.between(1, kind === 'poor' ? 10 : 50_000) * CREDIT_STEP_NANO);
     const reference = `move-${count}-of-this-run`;
     while (!town.isCalm) {
@@ -40,7 +25,7 @@ export async function operate(town: PeopleTown): Promise<void> {
       world().note(`operator saw ${reply?.status ?? 'no response'} for ${reference}`);
       if (reply?.status === 200) {
         town.credited.set(reference, { accountId, amountNano });
-        town.moments.happens('confirmation');
+        town.happens('confirmation');
         break;
       }
       await world().sleep(random.between(100, 5_000));
@@ -49,14 +34,14 @@ export async function operate(town: PeopleTown): Promise<void> {
 }
 
 /** Payers pay with cards, banks decide and dispute, and webhooks arrive late, twice or never. */
-export async function payByCard(town: PeopleTown): Promise<void> {
+export async function payByCard(town: Town): Promise<void> {
   const { random } = world();
   const stripe = town.stripe;
-  const payers = town.callers.filter(({ account }) => account.kind === 'payer');
+  const payers = town.accounts.filter(({ kind }) => kind === 'payer');
   while (!town.isCalm) {
     await world().sleep(random.between(1, 2 * town.plan.checkoutEveryMs));
     const payer = payers.length === 0 ? undefined : random.pick(payers);
-    if (!town.isOver && payer !== undefined) await checkout(town, payer.account);
+    if (!town.isOver && payer !== undefined) await checkout(town, payer);
     await deliverSome(town);
     await town.stripeMachine.run(async () => {
       for (const session of stripe.sessions.values()) {
@@ -81,7 +66,7 @@ export async function payByCard(town: PeopleTown): Promise<void> {
   }
 }
 
-async function checkout(town: PeopleTown, { secret, name }: CallerAccount): Promise<void> {
+async function checkout(town: Town, { secret, name }: CallerAccount): Promise<void> {
   const body = { amountUsd: world().random.between(5, 40) };
   const reply = await send(`${town.url()}/billing/checkout`, {
     secret,
@@ -91,7 +76,7 @@ async function checkout(town: PeopleTown, { secret, name }: CallerAccount): Prom
   world().note(`${name} saw ${reply?.status ?? 'no response'} for a checkout`);
 }
 
-async function deliverSome(town: PeopleTown): Promise<void> {
+async function deliverSome(town: Town): Promise<void> {
   const { random } = world();
   for (let left = town.events.length; left > 0; left -= 1) {
     const [event] = town.events.splice(random.between(0, town.events.length - 1), 1);

@@ -8,15 +8,16 @@
  * Prints one line for each run, with the hash of its trace: the same seed gives the same hash. After a
  * defect it looks for the shortest plan that shows it, prints its history, and exits with 1.
  */
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync } from 'node:fs';
 import { enableCompileCache } from 'node:module';
 import { Command } from '@commander-js/extra-typings';
+import { removeWithUs } from '../support/end-with-us.ts';
 import { SimulatedPostgres } from './database.ts';
 import { replaceEdges } from './edges.ts';
 import { planOf, type Plan } from './plan.ts';
 import { PLANTED, plant } from './planted.ts';
 import { shrink } from './shrink.ts';
-import type { RunResult } from './town.ts';
+import type { Seen } from './town.ts';
 import { World, enter } from './world.ts';
 
 const MINUTE_MS = 60_000;
@@ -49,33 +50,36 @@ const processes = givenPlan?.processes ?? values.processes;
 enableCompileCache();
 const realMs = performance.now.bind(performance);
 enter(new World('start'));
+const folder = mkdtempSync('/dev/shm/farebox-simulation-');
+removeWithUs(folder);
 const database = processes > 1 ? await SimulatedPostgres.start() : undefined;
 replaceEdges();
-const { Town, removeOldFolders } = await import('./town.ts');
+const { Run } = await import('./run.ts');
 const { resetLibraries } = await import('./libraries.ts');
-removeOldFolders();
 
 const minutes = values.hours === undefined ? values.minutes : values.hours * MINUTES_PER_HOUR;
 for (let seed = values.seed; seed < values.seed + values.seeds; seed += 1) {
   const plan = givenPlan ?? planOf(String(seed), minutes * MINUTE_MS, processes);
   const startedMs = realMs();
-  const { defect, result, world } = await runPlan(plan, values.trace);
-  if (result === undefined) {
+  const { defect, seen, world } = await runPlan(plan, values.trace);
+  if (defect !== undefined) {
     await report(plan, world, defect);
     process.exit(1);
   }
   const seconds = (realMs() - startedMs) / 1_000;
-  const simulated = Math.round(result.simulatedMs / MINUTE_MS);
+  const served = seen.filter(({ status }) => status === 200).length;
+  const simulated = Math.round(world.passedMs / MINUTE_MS);
   console.log(
-    `seed ${plan.seed}: ${result.traceHash.slice(0, HASH_DIGITS)}, ${result.served} of ${result.requests} requests served, ${simulated} minutes in ${seconds.toFixed(1)} s`,
+    `seed ${plan.seed}: ${world.traceHash().slice(0, HASH_DIGITS)}, ${served} of ${seen.length} requests served, ${simulated} minutes in ${seconds.toFixed(1)} s`,
   );
 }
 process.exit(0);
 
 interface Ran {
   readonly world: World;
-  readonly result?: RunResult;
-  readonly defect?: unknown;
+  readonly seen: readonly Seen[];
+  /** `undefined` if the run has found none. */
+  readonly defect: unknown;
 }
 
 async function runPlan(plan: Plan, isTraced = false): Promise<Ran> {
@@ -83,11 +87,9 @@ async function runPlan(plan: Plan, isTraced = false): Promise<Ran> {
   if (isTraced) world.onLine = (line) => process.stdout.write(line);
   enter(world);
   resetLibraries();
-  try {
-    return { world, result: await new Town(plan, database).run() };
-  } catch (defect) {
-    return { world, defect };
-  }
+  const run = new Run(plan, folder, database);
+  const defect: unknown = await run.run().catch((error: unknown) => error);
+  return { world, seen: run.seen, defect };
 }
 
 async function report(plan: Plan, world: World, defect: unknown): Promise<void> {
@@ -98,7 +100,7 @@ async function report(plan: Plan, world: World, defect: unknown): Promise<void> 
     console.log('Looking for a shorter plan with a defect …');
     shortest = await shrink(plan, async (shorter) => {
       const ran = await runPlan(shorter);
-      if (ran.result !== undefined || kindOf(ran.defect) !== kindOf(defect)) return false;
+      if (kindOf(ran.defect) !== kindOf(defect)) return false;
       shown = ran.world;
       return true;
     });

@@ -1,12 +1,8 @@
 /** The effects of faults. */
-import type { StripeDouble } from '../support/stripe-double.ts';
-import type { Chain } from './chain.ts';
-import type { ChainNode } from './chain-node.ts';
-import type { SimulatedPostgres } from './database.ts';
 import type { FareboxMachine } from './farebox-machine.ts';
 import type { ModelServer } from './model-server.ts';
-import type { Moment, Moments } from './moments.ts';
 import type { Fault } from './plan.ts';
+import type { Moment, Town } from './town.ts';
 import { world } from './world.ts';
 
 const HOUR_MS = 3_600_000;
@@ -20,17 +16,6 @@ const REQUEST_MS = [50, 600];
 const CANCELLED_MS = 10_000;
 /** Blocks of a reorganisation. */
 const MAX_DROPPED = 9;
-
-/** The parts of a town that can fail. */
-export interface Struck {
-  readonly fareboxes: readonly FareboxMachine[];
-  readonly models: readonly ModelServer[];
-  readonly stripe: StripeDouble;
-  readonly chain: Chain;
-  readonly nodes: readonly ChainNode[];
-  readonly database: SimulatedPostgres | undefined;
-  readonly moments: Moments;
-}
 
 /** Starts the server until it serves. */
 export async function keepRunning(farebox: FareboxMachine): Promise<void> {
@@ -56,10 +41,8 @@ function begin(target: object, name: string): () => void {
 }
 
 /** Lets a fault begin and end. */
-export async function strike(
-  { fareboxes, models, stripe, chain, nodes, database, moments }: Struck,
-  { kind, forMs, strength }: Fault,
-): Promise<void> {
+export async function strike(town: Town, { kind, forMs, strength }: Fault): Promise<void> {
+  const { fareboxes, models, stripe, chain, nodes, database } = town;
   const one = <T>(from: readonly T[]): T => from[Math.floor(strength * from.length)]!;
   const farebox = one(fareboxes);
   const { random, weather } = world();
@@ -81,7 +64,7 @@ export async function strike(
   // Three of four such faults wait for a moment, but not for long.
   const moment = async (wanted: Moment, maxAfterMs: number): Promise<void> => {
     if (random.once(4)) return;
-    await Promise.race([moments.next(wanted), world().sleep(MAX_WAIT_MS)]);
+    await Promise.race([town.next(wanted), world().sleep(MAX_WAIT_MS)]);
     await world().sleep(random.between(0, maxAfterMs));
   };
   const request = async (): Promise<void> => {

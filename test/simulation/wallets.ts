@@ -2,9 +2,9 @@
 import { type Hex, toHex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { transferTypedData } from '../../src/payments/evm/chain.ts';
-import type { Town } from './callers.ts';
-import { type Chain, OFFER, PAY_TO } from './chain.ts';
+import { OFFER, PAY_TO } from './chain.ts';
 import { send } from './http-client.ts';
+import type { Town } from './town.ts';
 import { DefectFound, world } from './world.ts';
 
 const UNITS_PER_USD = 1_000_000;
@@ -15,8 +15,9 @@ const MAX_TRIES = 6;
 const MAX_CANCEL_MS = [2_500, 8_000];
 
 /** Pays until the run is over, and repeats a payment that has no final response. */
-export async function payByWallet(chain: Chain, town: Town): Promise<void> {
+export async function payByWallet(town: Town): Promise<void> {
   const { random } = world();
+  const { chain } = town;
   const account = privateKeyToAccount(toHex(random.bytes(32)));
   chain.mint(account.address, BigInt(1_000 * UNITS_PER_USD));
   for (let count = 1; !town.isOver; count += 1) {
@@ -27,7 +28,7 @@ export async function payByWallet(chain: Chain, town: Town): Promise<void> {
     if (random.once(3)) {
       const cancel = (): void => {
         chain.cancel(account.address, nonce);
-        town.moments.happens('cancellation');
+        town.happens('cancellation');
       };
       world().schedule(random.between(1, random.pick(MAX_CANCEL_MS)), cancel);
     }

@@ -12,7 +12,6 @@ import { createHash } from 'node:crypto';
 import { writeSync } from 'node:fs';
 import type { Server } from 'node:net';
 import { type Random, randomOf } from './random.ts';
-import { FAIR, type Weather } from './weather.ts';
 
 /** Captured before the edges replace it. */
 const realImmediate = setImmediate;
@@ -73,6 +72,32 @@ class WorldEvent implements Timer {
   }
 }
 
+/** State of the network and the disks, which faults change. */
+interface Weather {
+  /** A message takes at most so long. */
+  delayMs: number;
+  /** One write in so many cuts its connection; 0 for none. */
+  cutOnce: number;
+  /** Separates a machine from these others, or from all. */
+  parted:
+    | { readonly from: string; readonly to?: readonly string[]; readonly untilMs: number }
+    | undefined;
+  /** A flush takes at most so long. */
+  flushMs: number;
+  failsFlush: boolean;
+  /** Whether nothing can be written. */
+  isFull: boolean;
+}
+
+export const FAIR: Readonly<Weather> = {
+  delayMs: 2,
+  cutOnce: 0,
+  parted: undefined,
+  flushMs: 1,
+  failsFlush: false,
+  isFull: false,
+};
+
 /** Ends the run with a message for the reader. */
 export class DefectFound extends Error {}
 
@@ -112,6 +137,10 @@ export class World {
     return running.getStore() ?? this.outside;
   }
 
+  get passedMs(): number {
+    return this.nowMs - this.#startedMs;
+  }
+
   schedule(afterMs: number, run: () => void, machine = this.here): Timer {
     const event = new WorldEvent(machine, run);
     this.#add(this.nowMs + Math.max(0, Math.floor(afterMs)), event);
@@ -131,7 +160,7 @@ export class World {
 
   /** Adds a line to the trace, whose hash two runs of a seed have in common. */
   note(text: string): void {
-    const line = `${((this.nowMs - this.#startedMs) / 1_000).toFixed(3)} ${text}\n`;
+    const line = `${(this.passedMs / 1_000).toFixed(3)} ${text}\n`;
     this.onLine?.(line);
     this.#lines.push(line);
     if (this.#lines.length < 2 * KEPT_LINES) return;

@@ -1,0 +1,239 @@
+/** One run: a server, its model servers, a card processor, an operator and callers, under faults. */
+import { rmSync } from 'node:fs';
+import { welcomeOwner } from '../../src/server/stores.ts';
+import type { Config } from '../../src/config/config.ts';
+import { usdToNano } from '../../src/core/money.ts';
+import { StoreUnavailable } from '../../src/db/db.ts';
+import { StripeDouble } from '../support/stripe-double.ts';
+import { BUDGET, CREDIT_USD, Caller, LIMIT_USD, MODEL } from './callers.ts';
+import { PAY_TO } from './chain.ts';
+import { closeDatabases } from './disk.ts';
+import { FareboxMachine } from './farebox-machine.ts';
+import { booksAreRight, nothingRuns, runIsRight } from './oracles.ts';
+import { operate, payByCard } from './people.ts';
+import type { FaultKind } from './plan.ts';
+import { keepRunning, strike } from './strikes.ts';
+import { MODEL_PORTS, Town } from './town.ts';
+import { payByWallet } from './wallets.ts';
+import { FAIR, Machine, world } from './world.ts';
+
+const FAREBOX_PORT = 3_000;
+/** Time after the last fault in which everything must end, and in which a late effect would show. */
+const MAX_CALM_MS = 11 * 60_000;
+const MIN_CALM_MS = 60_000;
+const NEW_CHECKOUT = 'POST /v1/checkout/sessions';
+/** Pays the gas of settlements. */
+const GAS_KEY = `0x${'22'.repeat(32)}`;
+const LOOK_EVERY_MS = 30_000;
+/** Both are shorter than many pauses of the plan. */
+const STALLED_MS = 8_000;
+const DEAD_AFTER_SECONDS = 6;
+const ENDS_MACHINE: ReadonlySet<FaultKind> = new Set([
+  'crash',
+  'restart',
+  'failed flush',
+  'failover',
+]);
+
+const YAML = ({ stripe, nodes, database }: Town): string => `
+service: { publicUrl: http://127.0.0.1:${FAREBOX_PORT} }
+discovery: { enabled: false }
+embedded: { enabled: false }
+engines:
+${MODEL_PORTS.map((port, at) => `  gpu${at + 1}: { url: "http://127.0.0.1:${port}/v1", protocol: openai, idleTimeoutMs: ${STALLED_MS} }`).join('\n')}
+models:
+  - id: ${MODEL}
+    type: text
+    context: 8192
+    maxCompletionTokens: 64
+    price: { input: 1, output: 2 }
+    replicas: [${MODEL_PORTS.map((_, at) => `{ engine: gpu${at + 1} }`).join(', ')}]
+limits:
+  starterCreditUsd: 100
+  minimumCreditUsd: 0
+  guard: { failures: 1000000 }
+  plans: { paid: { text: { XS: &wide { requestsPerMinute: 1000000, tokensPerMinute: 1000000000 }, S: *wide, M: *wide, L: *wide } } }
+payments:
+  ${stripe.yaml()}
+  base: { payTo: "${PAY_TO}", rpcUrl: ${JSON.stringify(nodes.map(({ url }) => url))}, gasKey: "${GAS_KEY}", confirmations: [{ fromUsd: 0, wait: 1 }, { fromUsd: 8, wait: 4 }] }
+${database === undefined ? '' : `database: ${database.url}\ncluster: { connections: 4, deadAfterSeconds: ${DEAD_AFTER_SECONDS} }\n`}`;
+
+export class Run extends Town {
+  /** Throws the first defect. */
+  async run(): Promise<void> {
+    await this.database?.enter();
+    let isDone = false;
+    try {
+      new Machine('director').run(() => {
+        this.#direct().then(
+          () => (isDone = true),
+          (error: unknown) =>
+            world().fail(error instanceof Error ? error : new Error(String(error))),
+        );
+      });
+      const hasEvents = await world().run(() => isDone);
+      if (!hasEvents) throw new Error('Nothing happens any more, and the run has not ended');
+    } finally {
+      closeDatabases();
+      rmSync(this.folder, { recursive: true, force: true });
+    }
+  }
+
+  async #direct(): Promise<void> {
+    const stripe = await this.stripeMachine.run(() => StripeDouble.start());
+    this.stripe = stripe;
+    stripe.onEvent = (event) => this.events.push(event);
+    stripe.fate = (request) => {
+      // The first effect outside of the server.
+      if (request === NEW_CHECKOUT) this.happens('confirmation');
+      return 'pass';
+    };
+    for (const one of [...this.models, this.chain, ...this.nodes]) one.start();
+    for (let at = 0; at < this.plan.processes; at += 1) {
+      const farebox = new FareboxMachine({
+        name: this.database === undefined ? 'farebox' : `farebox ${'abcdefgh'[at]!}`,
+        folder: this.folder,
+        port: FAREBOX_PORT + at,
+        yaml: YAML(this),
+      });
+      this.fareboxes.push(farebox);
+      await farebox.start();
+    }
+    await this.#openAccounts();
+    const callers = this.accounts.map((account) =>
+      new Machine(account.name).run(() => new Caller(account, this).run()),
+    );
+    const wallets = Array.from({ length: this.plan.wallets }, (_, at) =>
+      new Machine(`wallet ${at + 1}`).run(() => payByWallet(this)),
+    );
+    const others = [operate(this), payByCard(this), this.#inspector(), ...wallets];
+    // Reports a defect at once.
+    for (const other of others) other.catch((error: Error) => world().fail(error));
+    await this.#strikes();
+    this.isOver = true;
+    await Promise.all(callers);
+    await this.#calmDown();
+    this.isCalm = true;
+    await Promise.all(others);
+    this.#nothingRuns();
+    await this.#verify();
+    await this.#verify();
+  }
+
+  /** Waits until everything has ended, but not longer than it may take. */
+  async #calmDown(): Promise<void> {
+    const untilMs = world().nowMs + MAX_CALM_MS;
+    await world().sleep(MIN_CALM_MS);
+    while (world().nowMs < untilMs && !(await this.#hasEnded())) await world().sleep(LOOK_EVERY_MS);
+  }
+
+  async #hasEnded(): Promise<boolean> {
+    try {
+      this.#nothingRuns();
+      const { app, machine } = running(this.fareboxes[0]);
+      await machine.run(() => runIsRight(app, this, this.database !== undefined));
+      return true;
+    } catch {
+      // Checked again, and at the end by `#verify`.
+      return false;
+    }
+  }
+
+  #nothingRuns(): void {
+    for (const farebox of this.fareboxes) nothingRuns(running(farebox).app);
+  }
+
+  async #openAccounts(): Promise<void> {
+    const { app, machine } = running(this.fareboxes[0]);
+    await machine.run(async () => {
+      const { identity, ledger, store } = app.stores;
+      const limits = { starterCreditUsd: '100' };
+      const config = { limits, listen: { host: '127.0.0.1' } } as unknown as Config; // its only members
+      this.owner = (await welcomeOwner(app.stores, config))?.secret ?? '';
+      for (const plan of this.plan.callers) {
+        const { id: accountId } = await identity.createAccount(plan.name, 'paid');
+        const { kind } = plan;
+        const isLimited = kind === 'capped' || kind === 'budgeted';
+        const usdLimitNano = isLimited ? usdToNano(LIMIT_USD[kind]) : undefined;
+        const limitPeriod = kind === 'capped' ? 'LIFETIME' : 'EPOCH';
+        const { key, secret } = await identity.createKey({
+          accountId,
+          kind: 'INFERENCE',
+          description: plan.name,
+          expiresMs: undefined,
+          limitPeriod,
+          usdLimitNano,
+          diemLimitNano: undefined,
+          modelPrivacy: 'ALL',
+          models: undefined,
+          limits: {},
+        });
+        await store.transaction(async (tx) => {
+          await ledger.creditIn(tx, {
+            accountId,
+            amountNano: usdToNano(CREDIT_USD[kind]),
+            from: 'house:operator-credit',
+            kind: 'CREDIT',
+            id: `first-${accountId}`,
+          });
+          if (usdLimitNano === undefined) return;
+          const cap = { accountId, period: limitPeriod, usdLimitNano } as const;
+          await ledger.setCap(tx, { ...cap, id: key.id, diemLimitNano: undefined });
+          if (kind === 'budgeted') await identity.createBudget({ ...cap, ...BUDGET }, tx);
+        });
+        this.accounts.push({ ...plan, accountId, secret });
+      }
+    });
+  }
+
+  /** Faults of the plan, in their order; several can be in force. */
+  async #strikes(): Promise<void> {
+    const startedMs = world().nowMs;
+    const lasting: Promise<void>[] = [];
+    for (const fault of this.plan.faults) {
+      await world().sleep(Math.max(0, startedMs + fault.atMs - world().nowMs));
+      world().note(`fault: ${fault.kind} for ${fault.forMs} ms`);
+      const struck = strike(this, fault);
+      // A machine that is down cannot fail again.
+      if (ENDS_MACHINE.has(fault.kind)) await struck;
+      else lasting.push(struck);
+    }
+    await world().sleep(Math.max(0, startedMs + this.plan.durationMs - world().nowMs));
+    await Promise.all(lasting);
+    Object.assign(world().weather, FAIR);
+  }
+
+  /** Checks the books during the run. */
+  async #inspector(): Promise<void> {
+    while (!this.isCalm) {
+      await world().sleep(LOOK_EVERY_MS);
+      const { app, machine } = world().random.pick(this.fareboxes);
+      if (app === undefined || machine === undefined) continue;
+      if (machine.pausedUntilMs > world().nowMs) continue;
+      const died = new Promise<void>((resolve) => machine.onDeath.add(resolve));
+      const looked = machine.run(() => booksAreRight(app, this.chain));
+      await Promise.race([looked, died]).catch((error: unknown) => {
+        // A look that the database could not serve proves nothing.
+        if (!(error instanceof StoreUnavailable)) throw error;
+      });
+    }
+  }
+
+  /** Checks the records of the run, and stops the servers. */
+  async #verify(): Promise<void> {
+    // The leases of processes end with them.
+    const [first, ...others] = this.fareboxes;
+    for (const farebox of others) await farebox.stop();
+    if (others.length > 0) await first!.stop();
+    await keepRunning(first!);
+    const { app, machine } = running(first);
+    await machine.run(() => runIsRight(app, this));
+    await first!.stop();
+  }
+}
+
+function running(farebox: FareboxMachine | undefined) {
+  const { app, machine } = farebox ?? {};
+  if (app === undefined || machine === undefined) throw new Error('The server does not run');
+  return { app, machine };
+}
