@@ -103,9 +103,7 @@ export class ChainNode {
   start(): void {
     this.machine.run(() => {
       serveHttp(this.#port, ({ body }, socket) => {
-        void this.#respond(body.toString('utf8')).then((reply) =>
-          socket.write(responseOf(200, JSON_TYPE, reply)),
-        );
+        void this.#respond(body).then((reply) => socket.write(responseOf(200, JSON_TYPE, reply)));
       });
     });
   }

@@ -76,7 +76,7 @@ export function send(
       status: Number(head.split(' ', 2)[1]),
       requestId: headerOf(head, 'x-request-id') || undefined,
       retryAfterMs: 1_000 * Number(headerOf(head, 'retry-after')),
-      body: message.body.toString('utf8'),
+      body: message.body,
     });
     const isLast = headerOf(head, 'connection') === 'close' || world().random.once(CLOSES_ONCE);
     if (isLast) socket.destroy();

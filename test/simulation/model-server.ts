@@ -48,7 +48,7 @@ export class ModelServer {
     if (head.startsWith('get ')) {
       return void socket.write(responseOf(200, JSON_TYPE, '{"object":"list","data":[{"id":"m"}]}'));
     }
-    const asked = JSON.parse(body.toString('utf8')) as Asked; // sent by our server
+    const asked = JSON.parse(body) as Asked; // sent by our server
     const { random } = world();
     await world().sleep(random.between(5, 400) + this.faults.slowMs);
     const limit = asked.max_completion_tokens ?? asked.max_tokens ?? 16;
