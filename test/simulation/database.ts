@@ -12,6 +12,7 @@ import { execFile } from 'node:child_process';
 import net from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import pg from 'pg';
 import { type TestPostgres, startPostgres } from '../databases/postgres.ts';
 import { Backend } from './postgres-backend.ts';
 import { type Message, startupOf } from './postgres-messages.ts';
@@ -37,7 +38,7 @@ const SETTINGS = {
 
 export class SimulatedPostgres {
   readonly #server: TestPostgres;
-  readonly #control: Backend;
+  readonly #control: pg.Client;
   readonly sessions = new Set<Session>();
   machines: Machine[] = [];
   /** One reply to a commit in so many is lost, with its connection; 0 for none. */
@@ -50,7 +51,7 @@ export class SimulatedPostgres {
 
   private constructor(server: TestPostgres) {
     this.#server = server;
-    this.#control = new Backend(server.socketPath, { database: 'postgres' }, () => undefined);
+    this.#control = new pg.Client({ connectionString: server.url('postgres') });
   }
 
   /** Call it before the edges are replaced. */
@@ -58,6 +59,7 @@ export class SimulatedPostgres {
     // Backends read files themselves, so that one that sleeps waits for a lock.
     const server = await startPostgres({ settings: ['io_method=sync'] });
     const database = new SimulatedPostgres(server);
+    await database.#control.connect();
     await database.#control.query(`CREATE DATABASE ${TEMPLATE}`);
     await promisify(execFile)(process.execPath, [MIGRATE, server.url(TEMPLATE)]);
     return database;
@@ -172,7 +174,7 @@ export class SimulatedPostgres {
       backend?.isSuspended === true ? backend.pid : [],
     );
     if (waiting.length < 2) return false;
-    const rows = await this.#control.query(
+    const { rowCount } = await this.#control.query(
       `WITH RECURSIVE waits AS MATERIALIZED (
          SELECT pid, unnest(pg_blocking_pids(pid)) AS blocker
          FROM unnest('{${waiting.join()}}'::int[]) AS pid
@@ -182,7 +184,7 @@ export class SimulatedPostgres {
        )
        SELECT FROM blockers WHERE blocker = ${pid}`,
     );
-    return rows.length > 0;
+    return rowCount !== 0;
   }
 
   /** An idle backend sends its notifications before the reply to an empty query. */

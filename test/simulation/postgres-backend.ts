@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import net from 'node:net';
 import { endProcessWithUs } from '../support/end-with-us.ts';
-import { type Message, Messages, messageOf, startupWith, valuesOf } from './postgres-messages.ts';
+import { type Message, Messages, startupWith } from './postgres-messages.ts';
 
 /** Captured before the edges replace it. */
 const realConnect = net.createConnection;
@@ -17,8 +17,6 @@ export class Backend {
   isClosed = false;
   isSuspended = false;
   #endWithUs: (() => void) | undefined;
-  readonly #queries: { readonly rows: string[][]; readonly resolve: (rows: string[][]) => void }[] =
-    [];
 
   constructor(
     path: string,
@@ -31,7 +29,6 @@ export class Backend {
     this.#socket.on('data', (bytes: Buffer) => {
       for (const message of messages.of(bytes)) {
         if (message.type === 'K') this.pid = message.body.readUInt32BE(0);
-        this.#collect(message);
         received(message);
       }
     });
@@ -42,7 +39,6 @@ export class Backend {
     });
     const { statement_timeout: _, idle_in_transaction_session_timeout: __, ...kept } = settings;
     this.#socket.write(startupWith({ user: 'postgres', ...kept }));
-    this.#queries.push({ rows: [], resolve: () => undefined });
   }
 
   get receivedBytes(): number {
@@ -80,21 +76,6 @@ export class Backend {
 
   send(bytes: Buffer): void {
     this.#socket.write(bytes);
-  }
-
-  /** Rows of a simple query, as text. An error is an empty list. */
-  query(text: string): Promise<string[][]> {
-    return new Promise((resolve) => {
-      this.#queries.push({ rows: [], resolve });
-      this.send(messageOf('Q', text, '\0'));
-    });
-  }
-
-  #collect({ type, body }: Message): void {
-    const [query] = this.#queries;
-    if (query === undefined) return;
-    if (type === 'D') query.rows.push(valuesOf(body));
-    if (type === 'Z') this.#queries.shift()?.resolve(query.rows);
   }
 }
 

@@ -70,19 +70,6 @@ export function startupWith(settings: Readonly<Record<string, string>>): Buffer 
   return messageOf('', version, `${Object.entries(settings).flat().join('\0')}\0\0`);
 }
 
-/** Values of a row, as text. */
-export function valuesOf(row: Buffer): string[] {
-  const values: string[] = [];
-  let at = 2;
-  for (let left = row.readUInt16BE(0); left > 0; left -= 1) {
-    const size = row.readInt32BE(at);
-    at += LENGTH_BYTES;
-    values.push(row.toString('utf8', at, at + Math.max(0, size)));
-    at += Math.max(0, size);
-  }
-  return values;
-}
-
 export function errorOf(severity: 'ERROR' | 'FATAL', code: string, text: string): Buffer {
   return messageOf('E', `S${severity}\0V${severity}\0C${code}\0M${text}\0\0`);
 }
