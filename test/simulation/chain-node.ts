@@ -14,10 +14,10 @@ import { TOKEN_ABI, tokenDomain } from '../../src/payments/evm/chain.ts';
 import {
   type Block,
   type Chain,
+  ChainError,
   FINAL_DEPTH,
   type Mined,
   OFFER,
-  Reverted,
   USDC,
   copyOf,
   placeOf,
@@ -31,18 +31,8 @@ const CHAIN_ID = 8_453;
 const BASE_FEE = 10_000_000;
 const GAS = 80_000;
 const RICH = 10n ** 20n;
-const REVERTED = 3;
-
-/** An error that a node returns. */
-class NodeError extends Error {
-  readonly code: number;
-
-  constructor(code: number, message: string) {
-    super(message);
-    this.code = code;
-  }
-}
-
+/** Codes of errors. */
+const REJECTED = -32_000;
 interface Request {
   readonly id: number;
   readonly method: string;
@@ -103,7 +93,10 @@ export class ChainNode {
   start(): void {
     this.machine.run(() => {
       serveHttp(this.#port, ({ body }, socket) => {
-        void this.#respond(body).then((reply) => socket.write(responseOf(200, JSON_TYPE, reply)));
+        this.#respond(body).then(
+          (reply) => void socket.write(responseOf(200, JSON_TYPE, reply)),
+          (error: Error) => world().fail(error),
+        );
       });
     });
   }
@@ -113,17 +106,14 @@ export class ChainNode {
     const { random } = world();
     try {
       if (this.failOnce > 0 && random.once(this.failOnce))
-        throw new NodeError(-32_603, 'overloaded');
+        throw new ChainError('overloaded', -32_603);
       const run = this.#methods[method];
-      if (run === undefined) throw new NodeError(-32_601, `the method ${method} does not exist`);
+      if (run === undefined) throw new ChainError(`the method ${method} does not exist`, -32_601);
       const result: unknown = await Reflect.apply(run, this, params);
       return `{"jsonrpc":"2.0","id":${id},"result":${JSON.stringify(result, asHex)}}`;
     } catch (error) {
-      const code = error instanceof NodeError ? error.code : REVERTED;
-      const isKnown = error instanceof NodeError || error instanceof Reverted;
-      if (!isKnown) world().fail(error instanceof Error ? error : new Error(String(error)));
-      const message =
-        error instanceof Reverted ? `execution reverted: ${error.message}` : String(error);
+      if (!(error instanceof ChainError)) throw error;
+      const { code, message } = error;
       return JSON.stringify({ jsonrpc: '2.0', id, error: { code, message } });
     }
   }
@@ -172,12 +162,12 @@ export class ChainNode {
     const sender = await recoverTransactionAddress({ serializedTransaction: raw as never });
     const from = sender.toLowerCase();
     const { nonce = 0, to, data = '0x', maxFeePerGas = 0n } = parsed;
-    if (pool.has(hash)) throw new NodeError(-32_000, 'already known');
+    if (pool.has(hash)) throw new ChainError('already known', REJECTED);
     if (nonce < (this.#head.state.nonces.get(from) ?? 0))
-      throw new NodeError(-32_000, 'nonce too low');
+      throw new ChainError('nonce too low', REJECTED);
     const same = [...pool.values()].find((one) => one.from === from && one.nonce === nonce);
     if (same !== undefined && maxFeePerGas * 10n < same.maxFeePerGas * 11n) {
-      throw new NodeError(-32_000, 'replacement transaction underpriced');
+      throw new ChainError('replacement transaction underpriced', REJECTED);
     }
     if (same !== undefined) pool.delete(same.hash);
     // Some nodes drop a transaction that they have accepted.
@@ -269,7 +259,7 @@ function decoded(data: Hex) {
   try {
     return decodeFunctionData({ abi: TOKEN_ABI, data });
   } catch {
-    throw new Reverted('the contract has no such function');
+    throw new ChainError('execution reverted: the contract has no such function');
   }
 }
 

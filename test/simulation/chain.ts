@@ -68,8 +68,15 @@ export interface Block {
   readonly state: State;
 }
 
-/** The error of a call that the chain has run. */
-export class Reverted extends Error {}
+/** An error that nodes return, by default that of a call that was run. */
+export class ChainError extends Error {
+  readonly code: number;
+
+  constructor(message: string, code = 3) {
+    super(message);
+    this.code = code;
+  }
+}
 
 export class Chain {
   readonly #machine = new Machine('chain');
@@ -199,23 +206,26 @@ export function transferIfValid(data: Hex, state: State): Log[] | undefined {
   try {
     return transfer(data, state);
   } catch (error) {
-    if (error instanceof Reverted) return undefined;
+    if (error instanceof ChainError) return undefined;
     throw error;
   }
 }
 
 export function transfer(data: Hex, state: State): Log[] {
   const { functionName, args } = decodeFunctionData({ abi: TOKEN_ABI, data });
-  if (functionName !== 'transferWithAuthorization') throw new Reverted('unknown function');
+  if (functionName !== 'transferWithAuthorization')
+    throw new ChainError('execution reverted: unknown function');
   const [from, to, value, validAfter, validBefore, nonce, v, r, s] = args;
   const signature = concat([r, s, numberToHex(v, { size: 1 })]);
   const typed = transferTypedData(OFFER, { from, to, value, validAfter, validBefore, nonce });
   const signer = recoverAddress(hexToBytes(hashTypedData(typed)), hexToBytes(signature));
   const balance = state.balances.get(from.toLowerCase()) ?? 0n;
   const isInTime = seconds() > Number(validAfter) && seconds() < Number(validBefore);
-  if (signer !== from.toLowerCase() || !isInTime) throw new Reverted('invalid authorization');
-  if (state.used.has(placeOf(from, nonce))) throw new Reverted('authorization is used or canceled');
-  if (balance < value) throw new Reverted('transfer amount exceeds balance');
+  if (signer !== from.toLowerCase() || !isInTime)
+    throw new ChainError('execution reverted: invalid authorization');
+  if (state.used.has(placeOf(from, nonce)))
+    throw new ChainError('execution reverted: authorization is used');
+  if (balance < value) throw new ChainError('execution reverted: balance is too low');
   state.used.add(placeOf(from, nonce));
   state.balances.set(from.toLowerCase(), balance - value);
   const received = state.balances.get(to.toLowerCase()) ?? 0n;

@@ -6,19 +6,7 @@
  * The copy of the log into the file flushes both, in one step.
  */
 import { EventEmitter } from 'node:events';
-import {
-  appendFileSync,
-  closeSync,
-  copyFileSync,
-  existsSync,
-  fstatSync,
-  mkdirSync,
-  ftruncateSync,
-  openSync,
-  readSync,
-  readdirSync,
-  truncateSync,
-} from 'node:fs';
+import fs from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { world } from './world.ts';
@@ -42,7 +30,7 @@ const databases = new Set<DatabaseSync>();
 
 /** Replaces `fdatasync`: what is in the file now lasts when it has ended. */
 export function flushLater(file: number, done: (error: Error | null) => void): void {
-  const { ino, size } = fstatSync(file);
+  const { ino, size } = fs.fstatSync(file);
   const { failsFlush: doesFail, flushMs } = world().weather;
   const salt = saltAt(file);
   world().schedule(world().random.between(1, flushMs), () => {
@@ -55,21 +43,21 @@ export function flushLater(file: number, done: (error: Error | null) => void): v
 
 /** Replaces `open` of `fs.promises`: files that are written in order, and flushed. */
 export async function openNow(path: string, flags = 'r'): Promise<object> {
-  const file = openSync(path, flags);
+  const file = fs.openSync(path, flags);
   return {
     fd: file,
     appendFile: async (text: string) => {
-      if (!world().weather.isFull) return appendFileSync(file, text);
-      appendFileSync(file, text.slice(0, world().random.between(0, text.length - 1)));
+      if (!world().weather.isFull) return fs.appendFileSync(file, text);
+      fs.appendFileSync(file, text.slice(0, world().random.between(0, text.length - 1)));
       throw Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' });
     },
-    stat: async () => fstatSync(file),
-    truncate: async (size: number) => ftruncateSync(file, size),
+    stat: async () => fs.fstatSync(file),
+    truncate: async (size: number) => fs.ftruncateSync(file, size),
     datasync: () =>
       new Promise<void>((resolve, reject) =>
         flushLater(file, (error) => (error === null ? resolve() : reject(error))),
       ),
-    close: async () => closeSync(file),
+    close: async () => fs.closeSync(file),
   };
 }
 
@@ -99,10 +87,10 @@ export function prepareOn(database: DatabaseSync, sql: string): StatementSync {
 
 /** SQLite flushes the log before it copies it. */
 function markFlushed(log: string): void {
-  const file = openSync(log, 'r');
-  const { ino, size } = fstatSync(file);
+  const file = fs.openSync(log, 'r');
+  const { ino, size } = fs.fstatSync(file);
   flushes.set(ino, { bytes: size, salt: saltAt(file) });
-  closeSync(file);
+  fs.closeSync(file);
 }
 
 const salts = Buffer.alloc(SALT_BYTES);
@@ -110,7 +98,7 @@ const salts = Buffer.alloc(SALT_BYTES);
 /** The salts of a log, which is empty after a cut. */
 function saltAt(file: number): bigint {
   salts.fill(0);
-  readSync(file, salts, 0, SALT_BYTES, SALT_AT);
+  fs.readSync(file, salts, 0, SALT_BYTES, SALT_AT);
   return salts.readBigInt64LE();
 }
 
@@ -125,32 +113,32 @@ export function closeDatabases(folder = ''): void {
 
 /** Copies what a crash leaves of `folder` into `to`, and closes the files of `folder`. */
 export function keepAfterCrash(folder: string, to: string): void {
-  mkdirSync(to, { recursive: true });
-  if (existsSync(join(folder, FILE))) copyFileSync(join(folder, FILE), join(to, FILE));
+  fs.mkdirSync(to, { recursive: true });
+  if (fs.existsSync(join(folder, FILE))) fs.copyFileSync(join(folder, FILE), join(to, FILE));
   keepLog(join(folder, LOG), join(to, LOG));
   closeDatabases(`${folder}/`);
   const journals = join(folder, JOURNALS);
-  if (!existsSync(journals)) return;
-  mkdirSync(join(to, JOURNALS));
-  for (const name of readdirSync(journals)) {
+  if (!fs.existsSync(journals)) return;
+  fs.mkdirSync(join(to, JOURNALS));
+  for (const name of fs.readdirSync(journals)) {
     const [from, copy] = [join(journals, name), join(to, JOURNALS, name)];
     if (name.endsWith('.journal')) keepLog(from, copy);
     // The lock of a file ends with its process.
-    else if (!name.endsWith('.lock')) copyFileSync(from, copy);
+    else if (!name.endsWith('.lock')) fs.copyFileSync(from, copy);
   }
 }
 
 function keepLog(log: string, copy: string): void {
-  if (!existsSync(log)) return;
-  copyFileSync(log, copy);
-  const file = openSync(log, 'r');
-  const { ino, size } = fstatSync(file);
+  if (!fs.existsSync(log)) return;
+  fs.copyFileSync(log, copy);
+  const file = fs.openSync(log, 'r');
+  const { ino, size } = fs.fstatSync(file);
   const flushed = flushes.get(ino);
   const isSame = flushed !== undefined && flushed.salt === saltAt(file);
-  closeSync(file);
+  fs.closeSync(file);
   const lasting = isSame ? Math.min(flushed.bytes, size) : 0;
   const kept = world().random.between(lasting, size);
-  truncateSync(copy, kept);
+  fs.truncateSync(copy, kept);
   markFlushed(copy);
   world().note(`a crash keeps ${kept - lasting} of ${size - lasting} bytes that were not flushed`);
 }
@@ -185,11 +173,7 @@ export class SimulatedCheckpoint extends EventEmitter {
     });
   }
 
-  ref(): void {
-    // The loop of the world keeps the process alive.
-  }
-
-  unref(): void {
-    // As above.
-  }
+  // The loop of the world keeps the process alive.
+  ref(): void {}
+  unref(): void {}
 }

@@ -146,36 +146,19 @@ export function replaceEdges(): void {
     timeout: (ms: number) => {
       const controller = new AbortController();
       world().schedule(ms, () => {
-        controller.abort(
-          new DOMException('The operation was aborted due to timeout', 'TimeoutError'),
-        );
+        controller.abort(new DOMException('The operation timed out', 'TimeoutError'));
       });
       return controller.signal;
     },
   });
-  const bytes = (size: number): Buffer => world().random.bytes(size);
+  const randomUUID = (): string => world().random.uuid();
   replace(Math, { random: () => world().otherRandom.fraction() });
   replace(crypto, {
-    randomBytes: (size: number, done?: (error: null, made: Buffer) => void) => {
-      const made = bytes(size);
-      if (done === undefined) return made;
-      world().immediate(() => done(null, made));
-    },
-    randomFillSync: (target: Uint8Array) => {
-      target.set(bytes(target.byteLength));
-      return target;
-    },
-    randomUUID: () => world().random.uuid(),
+    randomBytes: (size: number) => world().random.bytes(size),
+    randomUUID,
     generateKeyPairSync: keyPair,
-    randomInt: (from: number, to?: number) =>
-      to === undefined ? world().random.between(0, from - 1) : world().random.between(from, to - 1),
   });
-  const getRandomValues = (target: ArrayBufferView): ArrayBufferView => {
-    const { buffer, byteOffset, byteLength } = target;
-    new Uint8Array(buffer, byteOffset, byteLength).set(bytes(byteLength));
-    return target;
-  };
-  replace(globalThis.crypto, { getRandomValues, randomUUID: () => world().random.uuid() });
+  replace(globalThis.crypto, { randomUUID });
   replace(fs.promises, { ...immediateFiles(), open: openNow });
   replace(fs, { fdatasync: flushLater });
   replace(sqlite.DatabaseSync.prototype, {

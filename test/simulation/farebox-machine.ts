@@ -39,16 +39,24 @@ export class FareboxMachine {
     return `http://127.0.0.1:${this.#options.port}/api/v1`;
   }
 
-  get isRunning(): boolean {
-    return this.app !== undefined;
+  /** The server, which must serve, and its machine. */
+  get running(): { readonly app: App; readonly machine: Machine } {
+    const { app, machine } = this;
+    if (app === undefined || machine === undefined) throw new Error('The server does not run');
+    return { app, machine };
   }
 
   get dataFolder(): string {
     return join(this.#options.folder, `${this.#options.name}-${this.starts}`);
   }
 
-  /** Resolves when it serves, or `false` if it crashed before. */
-  async start(): Promise<boolean> {
+  /** Starts the server until it serves. */
+  async keepRunning(): Promise<void> {
+    while (this.app === undefined) await this.start();
+  }
+
+  /** Resolves when it serves or has crashed before. */
+  async start(): Promise<void> {
     const before = this.dataFolder;
     const isFirst = this.starts === 0;
     this.starts += 1;
@@ -59,19 +67,17 @@ export class FareboxMachine {
     this.machine = machine;
     world().note(`${machine.name} starts`);
     const config = await this.#config();
-    const died = new Promise<undefined>((resolve) => machine.onDeath.add(() => resolve(undefined)));
     const opened = machine.run(() => this.#open(config, machine));
-    const app = await Promise.race([opened, died]).catch((error: unknown) => {
+    const app = await Promise.race([opened, machine.died]).catch((error: unknown) => {
       if (!(error instanceof StoreUnavailable)) throw error;
       // The database is unreachable or its disk full: the operator starts it again later.
       world().note(`${machine.name} does not start: ${String(error)}`);
       world().kill(machine);
       return world().sleep(START_AGAIN_MS);
     });
-    if (app === undefined || !machine.isAlive) return false;
+    if (app === undefined || !machine.isAlive) return;
     this.app = app;
     world().note(`${machine.name} serves`);
-    return true;
   }
 
   /** Power loss. */
@@ -89,8 +95,7 @@ export class FareboxMachine {
     if (app === undefined || machine === undefined) return;
     world().note(`${machine.name} stops`);
     this.app = undefined;
-    const died = new Promise<void>((resolve) => machine.onDeath.add(resolve));
-    await Promise.race([machine.run(() => app.close()), died]);
+    await Promise.race([machine.run(() => app.close()), machine.died]);
     if (machine.isAlive) world().kill(machine);
   }
 

@@ -70,7 +70,6 @@ export class WorldSocket extends net.Socket {
   readonly #onDeath = (): void => this.#vanish();
   readonly #queue: (Buffer | null)[] = [];
   #wantsData = false;
-  #path = '';
 
   constructor({ allowHalfOpen = false, machine = world().here }: ConnectOptions = {}) {
     super({ allowHalfOpen });
@@ -104,8 +103,8 @@ export class WorldSocket extends net.Socket {
       return void this.destroy(systemError('ECONNREFUSED', 'connect'));
     }
     const accepted = new WorldSocket({ allowHalfOpen: true, machine });
-    this.#join(accepted);
-    accepted.#join(this);
+    this.#peer = accepted;
+    accepted.#peer = this;
     // Node counts the connections of a server by these members.
     Object.assign(accepted, { _server: server, server });
     (server as OpenServer)._connections += 1;
@@ -121,11 +120,6 @@ export class WorldSocket extends net.Socket {
     this.emit('ready');
     // As after a real connect: begin to read.
     this.read(0);
-  }
-
-  #join(peer: WorldSocket): void {
-    this.#peer = peer;
-    this.#path = `${this.#machine.name} to ${peer.#machine.name}`;
   }
 
   override setTimeout(ms: number, done?: () => void): this {
@@ -229,7 +223,7 @@ export class WorldSocket extends net.Socket {
     if (peer === undefined) return done(systemError('EPIPE', 'write'));
     const { cutOnce } = world().weather;
     if (cutOnce > 0 && world().random.once(cutOnce)) {
-      world().note(`cut ${this.#path}`);
+      world().note(`cut ${this.#machine.name} to ${peer.#machine.name}`);
       this.#vanish();
       peer.#peer = undefined;
       return this.reset();
@@ -252,8 +246,10 @@ export class WorldSocket extends net.Socket {
     this.#sending = bytes === null ? undefined : { atMs, chunks };
     this.#later(() => {
       const arrived = chunks.length > 1 ? Buffer.concat(chunks) : (chunks[0] ?? null);
-      world().note(`${this.#path} ${arrived === null ? 'end' : describe(arrived)}`);
-      peer?.arrive(arrived);
+      if (peer === undefined) return;
+      const what = arrived === null ? 'end' : describe(arrived);
+      world().note(`${this.#machine.name} to ${peer.#machine.name} ${what}`);
+      peer.arrive(arrived);
     });
   }
 

@@ -17,6 +17,10 @@ const TIMES = new RegExp(TIME, 'g');
 const WORLD_TIME = `to_timestamp(current_setting('world.now')::float8)`;
 const LIMIT = /SET LOCAL (statement_timeout|idle_in_transaction_session_timeout) = (\d+)/g;
 
+function inWorldTime(text: string): string {
+  return text.replaceAll(TIMES, WORLD_TIME);
+}
+
 interface Limits {
   statementMs: number;
   idleMs: number;
@@ -53,9 +57,8 @@ export class Session {
   #group: Buffer[] = [];
   #needsTime = false;
   #notifies = false;
-  /** Names of prepared statements. */
-  readonly #timed = new Set<string>();
-  readonly #notifying = new Set<string>();
+  /** Texts of prepared statements, by name. */
+  readonly #prepared = new Map<string, string>();
   #reply: Buffer[] = [];
   #ready: Buffer[] = [];
   #status = 'I';
@@ -177,27 +180,23 @@ export class Session {
   }
 
   #rewritten({ type, body, whole }: Message): Buffer {
-    if (type === 'B') {
-      const [, name = ''] = textsOf(body);
-      if (this.#timed.has(name)) this.#needsTime = true;
-      if (this.#notifying.has(name)) this.#notifies = true;
-    }
-    if (type !== 'P' && type !== 'Q') return whole;
     const [first = '', second = ''] = textsOf(body);
-    const [name, text] = type === 'Q' ? [undefined, first] : [first, second];
-    if (text.startsWith('LISTEN')) this.isListening = true;
-    const isTimed = TIME.test(text);
-    const notifies = text.includes('pg_notify');
-    if (name === undefined) {
-      this.#needsTime ||= isTimed;
-      this.#notifies ||= notifies;
-      return messageOf('Q', this.#withoutLimits(text).replaceAll(TIMES, WORLD_TIME), '\0');
+    if (type === 'B') this.#willRun(this.#prepared.get(second) ?? '');
+    if (type === 'Q') {
+      this.#willRun(first);
+      return messageOf('Q', inWorldTime(this.#withoutLimits(first)), '\0');
     }
-    // A name can be used again for another text, and the unnamed one is.
-    this.#timed[isTimed ? 'add' : 'delete'](name);
-    this.#notifying[notifies ? 'add' : 'delete'](name);
-    const rest = body.subarray(Buffer.byteLength(name) + Buffer.byteLength(text) + 2);
-    return messageOf('P', name, '\0', text.replaceAll(TIMES, WORLD_TIME), '\0', rest);
+    if (type !== 'P') return whole;
+    this.#prepared.set(first, second);
+    const rest = body.subarray(Buffer.byteLength(first) + Buffer.byteLength(second) + 2);
+    return messageOf('P', first, '\0', inWorldTime(second), '\0', rest);
+  }
+
+  /** A statement of the group. */
+  #willRun(text: string): void {
+    if (text.startsWith('LISTEN')) this.isListening = true;
+    this.#needsTime ||= TIME.test(text);
+    this.#notifies ||= text.includes('pg_notify');
   }
 
   /** Time limits are those of the world. */

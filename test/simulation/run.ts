@@ -12,7 +12,7 @@ import { FareboxMachine } from './farebox-machine.ts';
 import { booksAreRight, nothingRuns, runIsRight } from './oracles.ts';
 import { operate, payByCard } from './people.ts';
 import type { FaultKind } from './plan.ts';
-import { keepRunning, strike } from './strikes.ts';
+import { strike } from './strikes.ts';
 import { MODEL_PORTS, Town } from './town.ts';
 import { payByWallet } from './wallets.ts';
 import { FAIR, Machine, world } from './world.ts';
@@ -130,7 +130,7 @@ export class Run extends Town {
   async #hasEnded(): Promise<boolean> {
     try {
       this.#nothingRuns();
-      const { app, machine } = running(this.fareboxes[0]);
+      const { app, machine } = this.fareboxes[0]!.running;
       await machine.run(() => runIsRight(app, this, this.database !== undefined));
       return true;
     } catch {
@@ -140,11 +140,11 @@ export class Run extends Town {
   }
 
   #nothingRuns(): void {
-    for (const farebox of this.fareboxes) nothingRuns(running(farebox).app);
+    for (const farebox of this.fareboxes) nothingRuns(farebox.running.app);
   }
 
   async #openAccounts(): Promise<void> {
-    const { app, machine } = running(this.fareboxes[0]);
+    const { app, machine } = this.fareboxes[0]!.running;
     await machine.run(async () => {
       const { identity, ledger, store } = app.stores;
       const limits = { starterCreditUsd: '100' };
@@ -210,9 +210,8 @@ export class Run extends Town {
       const { app, machine } = world().random.pick(this.fareboxes);
       if (app === undefined || machine === undefined) continue;
       if (machine.pausedUntilMs > world().nowMs) continue;
-      const died = new Promise<void>((resolve) => machine.onDeath.add(resolve));
       const looked = machine.run(() => booksAreRight(app, this.chain));
-      await Promise.race([looked, died]).catch((error: unknown) => {
+      await Promise.race([looked, machine.died]).catch((error: unknown) => {
         // A look that the database could not serve proves nothing.
         if (!(error instanceof StoreUnavailable)) throw error;
       });
@@ -225,15 +224,9 @@ export class Run extends Town {
     const [first, ...others] = this.fareboxes;
     for (const farebox of others) await farebox.stop();
     if (others.length > 0) await first!.stop();
-    await keepRunning(first!);
-    const { app, machine } = running(first);
+    await first!.keepRunning();
+    const { app, machine } = first!.running;
     await machine.run(() => runIsRight(app, this));
     await first!.stop();
   }
-}
-
-function running(farebox: FareboxMachine | undefined) {
-  const { app, machine } = farebox ?? {};
-  if (app === undefined || machine === undefined) throw new Error('The server does not run');
-  return { app, machine };
 }

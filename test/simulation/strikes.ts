@@ -1,5 +1,4 @@
 /** The effects of faults. */
-import type { FareboxMachine } from './farebox-machine.ts';
 import type { ModelServer } from './model-server.ts';
 import type { Fault } from './plan.ts';
 import type { Moment, Town } from './town.ts';
@@ -16,11 +15,6 @@ const REQUEST_MS = [50, 600];
 const CANCELLED_MS = 10_000;
 /** Blocks of a reorganisation. */
 const MAX_DROPPED = 9;
-
-/** Starts the server until it serves. */
-export async function keepRunning(farebox: FareboxMachine): Promise<void> {
-  while (!farebox.isRunning) await farebox.start();
-}
 
 /** Members that faults have changed: their values before, and the number of faults in force. */
 const changed = new WeakMap<object, Map<string, { readonly before: unknown; count: number }>>();
@@ -77,10 +71,10 @@ export async function strike(town: Town, { kind, forMs, strength }: Fault): Prom
       await moment('confirmation', 0);
       farebox.crash();
       await world().sleep(Math.min(forMs, MAX_DOWN_MS));
-      return keepRunning(farebox);
+      return farebox.keepRunning();
     case 'restart':
       await farebox.stop();
-      return keepRunning(farebox);
+      return farebox.keepRunning();
     case 'pause':
       await request();
       if (farebox.machine !== undefined) {
@@ -119,7 +113,7 @@ export async function strike(town: Town, { kind, forMs, strength }: Fault): Prom
     case 'failed flush':
       await during(weather, { failsFlush: true });
       farebox.crash();
-      return keepRunning(farebox);
+      return farebox.keepRunning();
     case 'slow network':
       return during(weather, { delayMs: Math.ceil(strength * 2_000) });
     case 'network cut':

@@ -2,7 +2,7 @@
 import { type Hex, toHex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { transferTypedData } from '../../src/payments/evm/chain.ts';
-import { OFFER, PAY_TO } from './chain.ts';
+import { OFFER, PAY_TO, seconds } from './chain.ts';
 import { send } from './http-client.ts';
 import type { Town } from './town.ts';
 import { DefectFound, world } from './world.ts';
@@ -58,18 +58,16 @@ async function headerOf(
   units: number,
   nonce: Hex,
 ): Promise<string> {
-  const transfer = {
+  const authorization = {
     from: account.address,
     to: PAY_TO,
-    value: BigInt(units),
-    validAfter: 0n,
-    validBefore: BigInt(Math.floor(world().nowMs / 1_000) + VALID_SECONDS),
+    value: String(units),
+    validAfter: '0',
+    validBefore: String(seconds() + VALID_SECONDS),
     nonce,
   };
-  const signature = await account.signTypedData(transferTypedData(OFFER, transfer));
-  const authorization = Object.fromEntries(
-    Object.entries(transfer).map(([name, value]) => [name, String(value)]),
-  );
+  const typed = transferTypedData(OFFER, authorization as never); // viem converts the numbers
+  const signature = await account.signTypedData(typed);
   const accepted = { ...OFFER, scheme: 'exact' };
   const envelope = { x402Version: 2, accepted, payload: { authorization, signature } };
   return Buffer.from(JSON.stringify(envelope)).toString('base64');

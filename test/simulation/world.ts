@@ -40,6 +40,10 @@ export class Machine {
   skewMs = 0;
   /** Called when it dies, for example to close its connections. */
   readonly onDeath = new Set<() => void>();
+  /** Resolves when it dies. */
+  readonly died = new Promise<undefined>((resolve) => {
+    this.onDeath.add(() => resolve(undefined));
+  });
   /** Runs code as code of this machine. */
   readonly run: <T>(work: () => T) => T;
 
