@@ -1,5 +1,5 @@
 /** Callers of the server, and the responses that they received. */
-import { type Reply, send } from './http-client.ts';
+import { type Reply, send } from './http.ts';
 import type { CallerKind } from './plan.ts';
 import type { CallerAccount, Seen, Town } from './town.ts';
 import { world } from './world.ts';

@@ -24,7 +24,7 @@ import {
   transfer,
   transferIfValid,
 } from './chain.ts';
-import { JSON_TYPE, responseOf, serveHttp } from './http-wire.ts';
+import { JSON_TYPE, responseOf, serveHttp } from './http.ts';
 import { Machine, world } from './world.ts';
 
 const CHAIN_ID = 8_453;
@@ -196,15 +196,8 @@ export class ChainNode {
       to: one.to,
       nonce: one.nonce,
       input: one.data,
-      value: 0,
-      gas: GAS,
-      type: 2,
-      maxFeePerGas: one.maxFeePerGas,
-      maxPriorityFeePerGas: 0,
-      chainId: CHAIN_ID,
       blockHash: found?.block.hash ?? null,
       blockNumber: found?.block.number ?? null,
-      transactionIndex: found === undefined ? null : 0,
     };
   }
 
@@ -214,18 +207,14 @@ export class ChainNode {
     const { block, mined } = found;
     return {
       transactionHash: hash,
-      transactionIndex: 0,
       blockHash: block.hash,
       blockNumber: block.number,
       from: mined.from,
       to: mined.to,
-      cumulativeGasUsed: GAS,
       gasUsed: GAS,
       effectiveGasPrice: BASE_FEE,
-      contractAddress: null,
       logs: logsOf(block, mined),
       status: mined.logs === undefined ? 0 : 1,
-      type: 2,
     };
   }
 

@@ -1,13 +1,6 @@
 /** A machine with a model server that responds like vLLM, and fails in the ways of model servers. */
 import type net from 'node:net';
-import {
-  type HttpMessage,
-  JSON_TYPE,
-  LAST_CHUNK,
-  chunkOf,
-  responseOf,
-  serveHttp,
-} from './http-wire.ts';
+import { type HttpMessage, JSON_TYPE, LAST_CHUNK, chunkOf, responseOf, serveHttp } from './http.ts';
 import { Machine, world } from './world.ts';
 
 export interface ModelFaults {

@@ -2,6 +2,7 @@
  * Conditions that hold in every run, whatever happens. An oracle reads the books of the server, and
  * compares them with the records of the callers and of the card processor.
  */
+import { usdToNano } from '../../src/core/money.ts';
 import type { App } from '../../src/server/server.ts';
 import type { StripeDouble } from '../support/stripe-double.ts';
 import { LIMIT_USD } from './callers.ts';
@@ -12,14 +13,11 @@ import { DefectFound } from './world.ts';
 /** A unit of USDC, which has six decimals. */
 const NANO_PER_UNIT = 1_000n;
 const NANO_PER_CENT = 10_000_000n;
-const NANO_PER_USD = 1_000_000_000;
 
 interface UsageRow {
   readonly request_id: string;
   readonly account_id: string;
-  readonly usd_nano: bigint;
-  readonly diem_nano: bigint;
-  readonly status: string;
+  readonly cost_nano: bigint;
   readonly metadata: string | null;
 }
 
@@ -50,7 +48,7 @@ export async function booksAreRight(app: App, chain: Chain): Promise<void> {
 export async function runIsRight(app: App, town: Town, hasLeases = false): Promise<void> {
   await booksAreRight(app, town.chain);
   const rows = await app.stores.store.query<UsageRow>(
-    'SELECT request_id, account_id, usd_nano, diem_nano, status, metadata FROM ledger_usage',
+    'SELECT request_id, account_id, usd_nano + diem_nano AS cost_nano, metadata FROM ledger_usage',
   );
   const charges = Map.groupBy(rows, (row) => row.request_id);
   for (const seen of town.seen) isChargedOnce(seen, charges.get(seen.requestId ?? '') ?? []);
@@ -63,7 +61,7 @@ export async function runIsRight(app: App, town: Town, hasLeases = false): Promi
   if (hasLeases) return;
   const { openHolds } = await app.stores.ledger.audit();
   demand(openHolds === 0, () => `${openHolds} holds did not end`);
-  const held = await app.stores.store.query<{ id: string; held_nano: bigint }>(
+  const held = await app.stores.store.query(
     'SELECT id, held_nano FROM ledger_account WHERE held_nano <> 0',
   );
   demand(held.length === 0, () => `Still held: ${text(held)}`);
@@ -82,14 +80,11 @@ export function nothingRuns({ server, stores }: App): void {
 function isChargedOnce(seen: Seen, rows: readonly UsageRow[]): void {
   const { requestId, status, expectedNano } = seen;
   if (requestId === undefined || status === undefined) return;
-  const sum = rows.reduce((total, row) => total + row.usd_nano + row.diem_nano, 0n);
+  const sum = costOf(rows);
   const name = `${requestId} of ${seen.caller} (${status})`;
   demand(rows.length <= 1, () => `${name} has ${rows.length} receipts`);
   demand(!seen.isInternal, () => `${name} failed without a reason`);
-  if (status !== 200) {
-    demand(sum === 0n, () => `${name} failed and costs ${sum}`);
-    return;
-  }
+  if (status !== 200) return demand(sum === 0n, () => `${name} failed and costs ${sum}`);
   // Without usage a stream has ended with an error, and is charged for its text or not at all.
   if (expectedNano === undefined) return;
   // The text of a broken stream is not charged if another request has taken over the key.
@@ -100,7 +95,7 @@ function isChargedOnce(seen: Seen, rows: readonly UsageRow[]): void {
 
 function keysHaveOneEffect(rows: readonly UsageRow[], seen: readonly Seen[]): void {
   const charged = Map.groupBy(
-    rows.filter((row) => row.usd_nano + row.diem_nano > 0n),
+    rows.filter((row) => row.cost_nano > 0n),
     (row) => keyOf(row.metadata),
   );
   for (const [key, some] of charged) {
@@ -117,6 +112,10 @@ function keysHaveOneEffect(rows: readonly UsageRow[], seen: readonly Seen[]): vo
   }
 }
 
+function costOf(rows: readonly UsageRow[]): bigint {
+  return rows.reduce((total, row) => total + row.cost_nano, 0n);
+}
+
 function keyOf(metadata: string | null): string | undefined {
   if (metadata === null) return undefined;
   return (JSON.parse(metadata) as { key?: string }).key; // written by the callers
@@ -125,10 +124,8 @@ function keyOf(metadata: string | null): string | undefined {
 function capsHold(rows: readonly UsageRow[], accounts: readonly CallerAccount[]): void {
   for (const { accountId, kind, name } of accounts) {
     if (kind !== 'capped') continue;
-    const spent = rows
-      .filter((row) => row.account_id === accountId)
-      .reduce((total, row) => total + row.usd_nano, 0n);
-    const cap = BigInt(Math.round(LIMIT_USD.capped * NANO_PER_USD));
+    const spent = costOf(rows.filter((row) => row.account_id === accountId));
+    const cap = usdToNano(LIMIT_USD.capped);
     demand(spent <= cap, () => `${name} spent ${spent} of a limit of ${cap}`);
   }
 }

@@ -1,6 +1,6 @@
 /**
  * The plan of a run, as data: the callers, and the faults with their times. A plan is made from a seed; a
- * shorter one that shows the same defect is easier to read (`shrink.ts`).
+ * shorter one that shows the same defect is easier to read.
  *
  * Most seeds leave out half of the kinds of faults and callers, so that the others are frequent and meet
  * in ways that a mixture of everything would not show (swarm testing).
@@ -146,4 +146,35 @@ export function planOf(seed: string, durationMs: number, processes = 1): Plan {
     checkoutEveryMs: random.pick([1_000, 10_000]),
     wallets: some() ? MAX_WALLETS : 0,
   };
+}
+
+/**
+ * Leaves out faults and callers, halves first and then one by one, and ends the run earlier, as long as
+ * the run still fails. Returns the shortest plan that was found.
+ */
+export async function shrink(plan: Plan, fails: (plan: Plan) => Promise<boolean>): Promise<Plan> {
+  let shortest = plan;
+  const attempt = async (shorter: Plan): Promise<boolean> => {
+    if (!(await fails(shorter))) return false;
+    shortest = shorter;
+    return true;
+  };
+  while (shortest.durationMs > 1_000) {
+    const durationMs = Math.ceil(shortest.durationMs / 2);
+    const faults = shortest.faults.filter(({ atMs }) => atMs < durationMs);
+    if (!(await attempt({ ...shortest, durationMs, faults }))) break;
+  }
+  for (const member of ['faults', 'callers'] as const) {
+    let size = Math.ceil(shortest[member].length / 2);
+    while (size >= 1) {
+      let at = 0;
+      while (at < shortest[member].length) {
+        const list: readonly unknown[] = shortest[member];
+        const without = [...list.slice(0, at), ...list.slice(at + size)];
+        if (!(await attempt({ ...shortest, [member]: without }))) at += size;
+      }
+      size = size === 1 ? 0 : Math.ceil(size / 2);
+    }
+  }
+  return shortest;
 }

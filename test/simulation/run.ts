@@ -10,11 +10,10 @@ import { PAY_TO } from './chain.ts';
 import { closeDatabases } from './disk.ts';
 import { FareboxMachine } from './farebox-machine.ts';
 import { booksAreRight, nothingRuns, runIsRight } from './oracles.ts';
-import { operate, payByCard } from './people.ts';
+import { operate, payByCard, payByWallet } from './people.ts';
 import type { FaultKind } from './plan.ts';
 import { strike } from './strikes.ts';
 import { MODEL_PORTS, Town } from './town.ts';
-import { payByWallet } from './wallets.ts';
 import { FAIR, Machine, world } from './world.ts';
 
 const FAREBOX_PORT = 3_000;

@@ -14,9 +14,8 @@ import { Command } from '@commander-js/extra-typings';
 import { removeWithUs } from '../support/end-with-us.ts';
 import { SimulatedPostgres } from './database.ts';
 import { replaceEdges } from './edges.ts';
-import { planOf, type Plan } from './plan.ts';
+import { type Plan, planOf, shrink } from './plan.ts';
 import { PLANTED, plant } from './planted.ts';
-import { shrink } from './shrink.ts';
 import type { Seen } from './town.ts';
 import { World, enter } from './world.ts';
 

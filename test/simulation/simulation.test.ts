@@ -5,9 +5,8 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { endWithUs } from '../support/end-with-us.ts';
-import { type Plan, planOf } from './plan.ts';
+import { type Plan, planOf, shrink } from './plan.ts';
 import { PLANTED, planted } from './planted.ts';
-import { shrink } from './shrink.ts';
 
 const SIMULATE = fileURLToPath(new URL('simulate.ts', import.meta.url));
 const LONG_TEXT = 16 * 1024 * 1024;
