@@ -8,6 +8,8 @@ import { type Machine, type Timer, world } from './world.ts';
 /** Bytes that a receiver has not read before its sender waits. */
 const WINDOW_BYTES = 256 * 1024;
 const FIRST_PORT = 20_000;
+/** The longest time of a timer. */
+const NEVER_MS = 2 ** 31 - 1;
 
 type Done = (error?: Error | null) => void;
 
@@ -323,8 +325,9 @@ export function listenOn(server: net.Server, parameters: readonly unknown[]): ne
   const done = callbackIn(parameters);
   if (done !== undefined) server.once('listening', done);
   const open = server as OpenServer;
-  // Without a handle Node takes a server for closed as soon as no connection is left.
-  open._handle = {};
+  // Without a handle Node takes a server for closed as soon as no connection is left. It looks for requests
+  // that do not arrive by a real clock, and must not close connections of the world.
+  Object.assign(open, { _handle: {}, connectionsCheckingInterval: NEVER_MS });
   server.address = () => ({ address: '127.0.0.1', family: 'IPv4', port });
   server.close = (closed) => {
     if (closed !== undefined) server.once('close', () => closed());
