@@ -104,8 +104,8 @@ export const PLANTED: Readonly<Record<string, PlantedBug>> = {
   'lost webhooks are not looked for': [EVENTS, EVENT_LOOP, NO_EVENTS],
   'a card payment is not read again without a webhook': [
     EVENTS,
-    "if (state === 'open') return clock.nowMs() + Math.min(pauseMs, MAX_OPEN_CHECK_MS);",
-    '',
+    "return state === 'open' || isFeeOpen ?",
+    'return isFeeOpen ?',
     EVENT_LOOP,
     NO_EVENTS,
   ],
@@ -162,8 +162,8 @@ export const PLANTED: Readonly<Record<string, PlantedBug>> = {
     'payments/top-ups.ts',
     "if (evidence?.kind === 'final' && evidence.isConfirmed) {",
     "if (evidence?.kind === 'final') {",
-    'reason, clock.nowMs() + FIRST_RECHECK_MS);',
-    'reason, clock.nowMs() * 2);',
+    'reason, FIRST_RECHECK_MS);',
+    'reason, 1e12);',
   ],
   'a single node decides while the others are slow': [
     'payments/nodes.ts',
