@@ -365,11 +365,11 @@ export class RequestContext implements TryLog {
     assert(!this.answered, 'a request has one response');
     this.answered = true;
     this.statusCode = status;
-    const headers = this.answerHeaders;
-    // Node writes a flat list of names and values in 18 % less time than an object.
-    const list: string[] = [];
-    for (const name in headers) list.push(name, headers[name] ?? '');
-    return this.#response.writeHead(status, REASON_PHRASES[status] ?? 'Unknown', list);
+    return this.#response.writeHead(
+      status,
+      REASON_PHRASES[status] ?? 'Unknown',
+      this.answerHeaders,
+    );
   }
 }
 
