@@ -1,9 +1,10 @@
 /**
  * Time and CPU from the start of the command to the first response without engines, and memory while
- * idle: of the source, and of the package if `npm run build` has built it. Then the memory of the
- * embedded engines while idle. The first start of a checkout also fills the compile cache.
+ * idle: of a checkout, of its source without a bundle, and of the package if `npm run build` has
+ * built it. Then the memory of the embedded engines while idle. The first start also fills the
+ * compile cache.
  *
- * Run: node bench/cold-start.ts
+ * Run: npx node bench/cold-start.ts (another Node starts the pinned one, and measures itself)
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -19,7 +20,9 @@ const IDLE_MS = 8_000;
 /** Enough for the start of all embedded engines, one after the other. */
 const ENGINES_IDLE_MS = 40_000;
 const ROOT = join(import.meta.dirname, '..');
-const PROGRAMS = ['src/main.ts', 'dist/main.js'].filter((path) => existsSync(join(ROOT, path)));
+const PROGRAMS = ['bin/farebox.mjs', 'src/main.ts', 'dist/main.js'].filter((path) =>
+  existsSync(join(ROOT, path)),
+);
 const NO_ENGINES = 'embedded: { enabled: false }\ndiscovery: { enabled: false }\n';
 const ENGINES = 'embedded: { download: false }\ndiscovery: { enabled: false }\n';
 

