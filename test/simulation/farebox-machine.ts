@@ -8,7 +8,7 @@ import type { Config } from '../../src/config/config.ts';
 import { formatProblem, loadConfig } from '../../src/config/config.ts';
 import { systemClock } from '../../src/core/clock.ts';
 import { type Log, type LogFields, silentLog } from '../../src/core/log.ts';
-import { StoreUnavailable } from '../../src/db/db.ts';
+import { StoreUnavailable, openProblem } from '../../src/db/db.ts';
 import type { App } from '../../src/server/server.ts';
 import { startApp } from '../../src/server/server.ts';
 import { seededIds } from '../support/seeded-ids.ts';
@@ -69,8 +69,9 @@ export class FareboxMachine {
     const config = await this.#config();
     const opened = machine.run(() => this.#open(config, machine));
     const app = await Promise.race([opened, machine.died]).catch((error: unknown) => {
-      if (!(error instanceof StoreUnavailable)) throw error;
       // The database is unreachable or its disk full: the operator starts it again later.
+      const problem = openProblem(Object(error).cause, config.databaseUrl);
+      if (!(error instanceof StoreUnavailable) && problem === undefined) throw error;
       world().note(`${machine.name} does not start: ${String(error)}`);
       world().kill(machine);
       return world().sleep(START_AGAIN_MS);
