@@ -1,5 +1,8 @@
 /** Idempotency keys on both databases: replay, conflict, waiting, takeover, restart, expiry. */
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { onEachStore } from '../../../test/databases/stores.ts';
 import { DAY_MS, systemClock } from '../../core/clock.ts';
@@ -9,7 +12,9 @@ import { seededIds } from '../../../test/support/seeded-ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
-import type { Store } from '../../db/db.ts';
+import { until } from '../../../test/support/until.ts';
+import { type Store, StoreUnavailable } from '../../db/db.ts';
+import { type Flush, SqliteStore, flushFile } from '../../db/sqlite/sqlite-store.ts';
 import { type Nano, ZERO, nano, usdToNano } from '../../core/money.ts';
 import {
   type FinishedResponse,
@@ -64,6 +69,60 @@ describe('`parseIdempotencyKey`', () => {
         (error) => error instanceof Fault && error.status === 400,
       );
     }
+  });
+});
+
+describe('a replay on SQLite', () => {
+  /** Commits are visible to other requests before they are on disk. */
+  async function committed() {
+    const folder = mkdtempSync(join(tmpdir(), 'farebox-replay-'));
+    const waiting: ((error: Error | null) => void)[] = [];
+    let isHeld = false;
+    const flush: Flush = (file, done) => {
+      if (isHeld) waiting.push(done);
+      else flushFile(file, done);
+    };
+    const path = join(folder, 'farebox.db');
+    const store = new SqliteStore({ path, clock: systemClock(), log: silentLog, flush });
+    await store.migrate(IDEMPOTENCY_MIGRATIONS);
+    const idempotency = open(store, systemClock());
+    const token = await take(idempotency);
+    isHeld = true;
+    const ended = store.transaction((tx) => idempotency.complete(token, ANSWER, tx));
+    ended.catch(() => undefined); // a test that fails the flush
+    const again = wanted('alice', 'k', 'f');
+    await until(async () => (await idempotency.begin(again)).state === 'replay');
+    return {
+      replay: idempotency.acquire(again),
+      endFlush: (error: Error | null) => {
+        isHeld = false;
+        for (const done of waiting.splice(0)) done(error);
+      },
+      close: async () => {
+        await idempotency.close();
+        await store.close().catch(() => undefined); // after a failed flush
+        rmSync(folder, { recursive: true, force: true });
+      },
+    };
+  }
+
+  test('waits until its response and the charge of it are on disk', async () => {
+    const { replay, endFlush, close } = await committed();
+    let isReplayed = false;
+    void replay.then(() => (isReplayed = true));
+    await systemClock().sleep(50);
+    assert.equal(isReplayed, false);
+    endFlush(null);
+    assert.deepEqual(await replay, { state: 'replay', response: ANSWER });
+    await close();
+  });
+
+  test('fails if they were not flushed', async () => {
+    const { replay, endFlush, close } = await committed();
+    const failed = assert.rejects(replay, StoreUnavailable);
+    endFlush(new Error('EIO'));
+    await failed;
+    await close();
   });
 });
 

@@ -223,6 +223,7 @@ export class Idempotency {
     for (;;) {
       const state = await this.begin(options);
       if (state.state === 'conflict') throw new Fault('IDEMPOTENCY_KEY_REUSED');
+      if (state.state === 'replay') await this.#flushed();
       if (state.state === 'new' || state.state === 'replay') return state;
       if (state.state !== 'wait') throw notKept(state.state);
       options.signal?.throwIfAborted();
@@ -250,12 +251,21 @@ export class Idempotency {
       if (!token.isLost || options.hasBegun()) throw error;
       const row = await find(this.#store, options.caller, options.key);
       if (row?.state !== 'done' || row.fingerprint !== options.fingerprint) throw error;
+      await this.#flushed();
       return responseOf(row);
     } finally {
       if (token.isSpent || token.isLost) this.#drop(token);
       else await this.#giveBack(token, options.requestId);
     }
     return undefined;
+  }
+
+  /**
+   * Waits until all that was read is on disk: SQLite shows commits before their flush. A replay of a
+   * response whose charge is then lost would be free.
+   */
+  async #flushed(): Promise<void> {
+    if (this.#store.dialect === 'sqlite') await this.#store.transaction(() => Promise.resolve());
   }
 
   async #giveBack(token: IdempotencyToken, requestId: string): Promise<void> {
