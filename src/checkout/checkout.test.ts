@@ -9,7 +9,7 @@ import { untilBlocked } from '../../test/databases/waits.ts';
 import { type Session, type StripeEvent, StripeDouble } from '../../test/support/stripe-double.ts';
 import { until } from '../../test/support/until.ts';
 import { transactionsOf } from '../billing/ledger/ledger.ts';
-import { type Clock, HOUR_MS, SECOND_MS, systemClock } from '../core/clock.ts';
+import { type Clock, DAY_MS, HOUR_MS, SECOND_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
@@ -740,6 +740,28 @@ test('a refund without a webhook is found while the clock of the server is an ho
     await ahead.reconcile();
     await until(async () => (await balance()) === usdToNano(5), 'the reversal');
     await ahead.stop();
+  } finally {
+    await farebox.stop();
+    await stripe.stop();
+  }
+});
+
+test('a payment without a webhook is found after a reading with a clock that was days ahead', async () => {
+  const stripe = await StripeDouble.start();
+  const farebox = await startTestApp({ yaml: `payments: { ${stripe.yaml()} }` });
+  try {
+    const { secret, accountId } = await farebox.account('1');
+    const started = await call(farebox, '/billing/checkout', { secret, body: { amountUsd: 10 } });
+    const clock = systemClock();
+    const ahead = { ...clock, nowMs: () => clock.nowMs() + 3 * DAY_MS };
+    for (const at of [ahead, clock]) {
+      const cards = await cardsBeside(farebox, at);
+      await cards.reconcile();
+      await cards.stop();
+      if (at === ahead) stripe.pay(stripe.sessionOf(started.body.id)?.id ?? '');
+    }
+    const balance = async () => (await farebox.app.stores.ledger.balances(accountId)).usdNano;
+    await until(async () => (await balance()) === usdToNano(11), 'the credit');
   } finally {
     await farebox.stop();
     await stripe.stop();

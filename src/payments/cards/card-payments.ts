@@ -17,7 +17,7 @@ import { type Log, reasonOf } from '../../core/log.ts';
 import { type Nano, ZERO, formatUsd, larger, nano, smaller } from '../../core/money.ts';
 import { JobWorker, type Store } from '../../db/db.ts';
 import type { CardPayment, CardRefund, ProviderName } from './card-rows.ts';
-import { type Applied, type CardPostings, CardTable } from './card-table.ts';
+import { type Applied, type CardPostings, CardTable, EVENTS_OVERLAP_MS } from './card-table.ts';
 import type { PaymentFacts, PaymentProvider, RefundResult } from './provider.ts';
 import {
   type AutoTopUp,
@@ -80,8 +80,6 @@ const MAX_PROCESSING_CHECK_MS = 6 * HOUR_MS;
 /** Some hours; afterwards an event of the payment reads its fee. */
 const MAX_FEE_CHECKS = 20;
 const MAX_RETRY_MS = 10 * MINUTE_MS;
-/** Events appear in the provider's list some time after they were created. */
-const EVENTS_OVERLAP_MS = 10 * MINUTE_MS;
 /** Longer than the provider repeats an event. */
 const EVENTS_KEPT_MS = 40 * DAY_MS;
 const MAX_REFUNDED = 100;
@@ -188,7 +186,7 @@ export class CardPayments {
   async reconcile(): Promise<void> {
     const nowMs = this.#options.clock.nowMs();
     for (const provider of this.providers.values()) {
-      let sinceMs = await this.table.eventsSince(provider.name, nowMs - DAY_MS);
+      let sinceMs = await this.table.eventsSince(provider.name);
       // By the times of the events: the clock of this machine can be wrong.
       for await (const event of provider.events(sinceMs - EVENTS_OVERLAP_MS)) {
         if (event.notice !== undefined) await this.table.journal(provider.name, event.notice);

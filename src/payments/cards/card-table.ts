@@ -5,6 +5,8 @@
  * has posted for the payment, and changes only in the transaction of the posting; `version` grows with
  * every change and every event, so that facts that were read before a change are not written after it.
  */
+import { assert } from '../../core/assert.ts';
+import { DAY_MS, MINUTE_MS } from '../../core/clock.ts';
 import { type Nano, ZERO, larger, nano } from '../../core/money.ts';
 import {
   type LeaseOptions,
@@ -23,6 +25,10 @@ import {
 } from './card-rows.ts';
 import type { Notice, PaymentFacts } from './provider.ts';
 import type { SavedCards } from './saved-cards.ts';
+
+/** Events appear in the provider's list some time after they were created. */
+export const EVENTS_OVERLAP_MS = 10 * MINUTE_MS;
+const EVENTS_WITHIN_MS = DAY_MS;
 
 /** A change of the ledger by a payment; it runs in the transaction that changes the row. */
 export interface CardEntry {
@@ -372,15 +378,21 @@ export class CardTable extends LeasedTable<CardPayment> {
     await this.step(id, set, '', [this.#parts.clock.nowMs(), pauseMs]);
   }
 
-  /** The time from which the events of a provider are read; the first call returns `nowMs`. */
-  /** `firstMs` if none were read before. */
-  async eventsSince(provider: ProviderName, firstMs: number): Promise<number> {
+  /**
+   * The time from which the events of a provider are read: the one of the last event. It is
+   * `EVENTS_WITHIN_MS` ago if none was read, or if a process whose clock was ahead has written it.
+   */
+  async eventsSince(provider: ProviderName): Promise<number> {
     const [row] = await this.store.query<{ events_since_ms: bigint }>(
-      `INSERT INTO payments_card_provider (provider, events_since_ms) VALUES ($1, $2)
-       ON CONFLICT (provider) DO UPDATE SET provider = $1 RETURNING events_since_ms`,
-      [provider, firstMs],
+      `INSERT INTO payments_card_provider (provider, events_since_ms) VALUES ($1, now_ms($2) - $3)
+       ON CONFLICT (provider) DO UPDATE SET events_since_ms = CASE
+         WHEN payments_card_provider.events_since_ms > now_ms($2) + $4 THEN now_ms($2) - $3
+         ELSE payments_card_provider.events_since_ms END
+       RETURNING events_since_ms`,
+      [provider, this.#parts.clock.nowMs(), EVENTS_WITHIN_MS, EVENTS_OVERLAP_MS],
     );
-    return Number(row?.events_since_ms ?? firstMs);
+    assert(row !== undefined, 'the row of a provider exists');
+    return Number(row.events_since_ms);
   }
 
   async eventsRead(provider: ProviderName, untilMs: number): Promise<void> {
