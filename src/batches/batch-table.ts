@@ -36,12 +36,9 @@ export interface ResultFile {
 }
 
 export class BatchTable extends LeasedTable<Batch> {
-  readonly #options: LeaseOptions;
-
   constructor(options: LeaseOptions) {
     const columns = BATCH_COLUMNS;
     super({ ...options, table: 'batches_batch', columns, jobOf: batchOf, open: OPEN });
-    this.#options = options;
   }
 
   /** Runs a transaction; those of the same account run one at a time. */
@@ -130,8 +127,8 @@ export class BatchTable extends LeasedTable<Batch> {
   /** Renews the lease and stores the progress. Returns the state, or `undefined` without the lease. */
   async renew(id: string, progress: Progress): Promise<BatchState | undefined> {
     const { completed, failed, resultBytes, use } = progress;
-    const { clock, leaseMs } = this.#options;
-    const nowMs = clock.nowMs();
+    const { leaseMs } = this;
+    const nowMs = this.clock.nowMs();
     const rows = await this.store.transaction(
       (tx) =>
         tx.query<{ state: BatchState }>(

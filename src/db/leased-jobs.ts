@@ -40,11 +40,15 @@ export class LeasedTable<Job> {
   readonly #held = new Set<string>();
   readonly owner: string;
   protected readonly store: Store;
+  protected readonly clock: Clock;
+  protected readonly leaseMs: number;
 
   constructor(parts: LeasedTableParts<Job>) {
     this.#parts = { key: 'id', due: 'due_ms', ...parts };
     this.owner = parts.owner;
     this.store = parts.store;
+    this.clock = parts.clock;
+    this.leaseMs = parts.leaseMs;
   }
 
   /**
@@ -52,7 +56,7 @@ export class LeasedTable<Job> {
    * row is claimed after the end.
    */
   async claim(limit: number, running: readonly { readonly id: string }[] = []): Promise<Job[]> {
-    const { table, key, due, open, columns, clock, leaseMs } = this.#parts;
+    const { table, key, due, open, columns } = this.#parts;
     const ids = running.map(({ id }) => id);
     const isIdle = ids.length === 0 ? '' : `AND ${key} NOT IN (${placesFrom(5, ids)})`;
     return await this.jobs(
@@ -62,7 +66,7 @@ export class LeasedTable<Job> {
          WHERE ${open} AND ${due} <= now_ms($2) AND lease_until_ms <= now_ms($2)
          ${isIdle} ORDER BY ${due} LIMIT $4)
        RETURNING ${columns}`,
-      [this.owner, clock.nowMs(), leaseMs, limit, ...ids],
+      [this.owner, this.clock.nowMs(), this.leaseMs, limit, ...ids],
     );
   }
 
@@ -72,31 +76,30 @@ export class LeasedTable<Job> {
     open = this.#parts.open,
     values: readonly Parameter[] = [],
   ): Promise<Job[]> {
-    const { table, due, columns, clock } = this.#parts;
+    const { table, due, columns } = this.#parts;
     return await this.jobs(
       `SELECT ${columns} FROM ${table}
        WHERE (${open}) AND ${due} <= now_ms($1) AND lease_until_ms <= now_ms($1)
        ORDER BY ${due} LIMIT $2`,
-      [clock.nowMs(), limit, ...values],
+      [this.clock.nowMs(), limit, ...values],
     );
   }
 
   /** Leases one row, due or not; `undefined` if another process has its lease or it is not open. */
   async take(id: string, open = this.#parts.open): Promise<Job | undefined> {
-    const { table, key, columns, clock, leaseMs } = this.#parts;
+    const { table, key, columns } = this.#parts;
     const [job] = await this.jobs(
       `UPDATE ${table} SET lease_owner = $2, lease_until_ms = now_ms($3) + $4
        WHERE ${key} = $1 AND (${open}) AND (lease_owner = $2 OR lease_until_ms <= now_ms($3))
        RETURNING ${columns}`,
-      [id, this.owner, clock.nowMs(), leaseMs],
+      [id, this.owner, this.clock.nowMs(), this.leaseMs],
     );
     return job;
   }
 
   /** Does not flush: an extension that a crash loses needs no recovery. */
   async extendLease(id: string): Promise<void> {
-    const { clock, leaseMs } = this.#parts;
-    const values = [clock.nowMs(), leaseMs];
+    const values = [this.clock.nowMs(), this.leaseMs];
     await this.store.transaction(
       async (tx) => await this.step(id, 'lease_until_ms = now_ms($3) + $4', '', values, tx),
       { durable: false },
@@ -105,9 +108,9 @@ export class LeasedTable<Job> {
 
   /** Renews the lease of a row while `work` runs. */
   async hold<T>(id: string, work: () => Promise<T>): Promise<T> {
-    const { clock, log, leaseMs } = this.#parts;
+    const { log } = this.#parts;
     this.#held.add(id);
-    const stopRenewing = clock.every(leaseMs / 3, () => {
+    const stopRenewing = this.clock.every(this.leaseMs / 3, () => {
       this.extendLease(id).catch((error: unknown) => {
         // The lease expires, and another process continues.
         log.warn({ row: id, reason: reasonOf(error) }, 'A lease was not renewed');
@@ -142,9 +145,8 @@ export class LeasedTable<Job> {
 
   /** Releases a job, which is due again after `pauseMs`. */
   async rest(id: string, pauseMs = 0): Promise<void> {
-    const { due, clock } = this.#parts;
-    const values = [clock.nowMs(), pauseMs];
-    await this.step(id, `${due} = now_ms($3) + $4, ${NO_LEASE}`, '', values);
+    const set = `${this.#parts.due} = now_ms($3) + $4, ${NO_LEASE}`;
+    await this.step(id, set, '', [this.clock.nowMs(), pauseMs]);
   }
 
   protected async jobs(sql: string, values: readonly Parameter[]): Promise<Job[]> {

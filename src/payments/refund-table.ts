@@ -33,8 +33,6 @@ export interface NewRefund {
 }
 
 export class RefundTable extends LeasedTable<RefundRow> {
-  readonly #options: PaymentServices;
-
   constructor(options: PaymentServices) {
     super({
       ...options,
@@ -45,7 +43,6 @@ export class RefundTable extends LeasedTable<RefundRow> {
       jobOf: (row) => row as unknown as RefundRow, // the columns of the table
       open: `(${UNFINISHED} OR is_watched = 1)`,
     });
-    this.#options = options;
   }
 
   async find(refundId: string): Promise<RefundRow | undefined> {
@@ -56,7 +53,7 @@ export class RefundTable extends LeasedTable<RefundRow> {
   async open(tx: Queryable, refund: NewRefund): Promise<void> {
     const { refundId, network, wallet, units, authorization } = refund;
     const { text, startHeight, expiresAt } = authorization;
-    const { clock, leaseMs } = this.#options;
+    const { clock, leaseMs } = this;
     const nowMs = clock.nowMs();
     const lease = [this.owner, leaseMs];
     await tx.query(
@@ -72,7 +69,7 @@ export class RefundTable extends LeasedTable<RefundRow> {
   /** Writes the transaction of an unfinished refund before it is sent; throws without its lease. */
   readonly journal: Journal = async (refundId, transaction, raw) => {
     const set = `state = 'sent', tx_id = $3, raw_tx = $4, updated_ms = $5`;
-    const values = [transaction, raw, this.#options.clock.nowMs()];
+    const values = [transaction, raw, this.clock.nowMs()];
     const isOurs = await this.step(refundId, set, UNFINISHED, values);
     assert(isOurs, 'a refund was taken over by another process before it was sent');
   };
@@ -81,14 +78,14 @@ export class RefundTable extends LeasedTable<RefundRow> {
   async paid(refundId: string, transaction: string, pauseMs: number): Promise<void> {
     const set = `state = 'paid', tx_id = $3, ${NO_LEASE}, updated_ms = $4, is_watched = 1,
       next_check_ms = now_ms($4) + $5`;
-    const values = [transaction, this.#options.clock.nowMs(), pauseMs];
+    const values = [transaction, this.clock.nowMs(), pauseMs];
     await this.step(refundId, set, UNFINISHED, values);
   }
 
   /** Ends a refund that can never arrive; returns whether this call did. */
   async failed(tx: Queryable, refundId: string, failure: string): Promise<boolean> {
     const set = `state = 'failed', failure = $3, ${NO_LEASE}, updated_ms = $4`;
-    return await this.step(refundId, set, UNFINISHED, [failure, this.#options.clock.nowMs()], tx);
+    return await this.step(refundId, set, UNFINISHED, [failure, this.clock.nowMs()], tx);
   }
 
   /** Ends the watch of a paid refund: it is final, or gone from the chain and due again. */

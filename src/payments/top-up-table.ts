@@ -78,8 +78,6 @@ interface CheckResult {
 }
 
 export class TopUpTable extends LeasedTable<TopUpRow> {
-  readonly #options: LeaseOptions;
-
   constructor(options: LeaseOptions) {
     super({
       ...options,
@@ -90,7 +88,6 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
       jobOf: (row) => row as unknown as TopUpRow, // the columns of the table
       open: UNFINISHED,
     });
-    this.#options = options;
   }
 
   async find(key: string): Promise<TopUpRow | undefined> {
@@ -109,7 +106,7 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
    * has used the identifier for another payment.
    */
   async open(payment: SignedPayment, position: Position): Promise<TopUpRow | undefined> {
-    const { clock, leaseMs } = this.#options;
+    const { clock, leaseMs } = this;
     const nowMs = clock.nowMs();
     try {
       return await this.#row(
@@ -153,7 +150,7 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
    * if another process has the lease, or if the credit is on the chain again.
    */
   async journal(key: string, transaction: string | null, raw: string | null): Promise<TopUpRow> {
-    const { clock, leaseMs } = this.#options;
+    const { clock, leaseMs } = this;
     const nowMs = clock.nowMs();
     const row = await this.#row(
       `UPDATE payments_topup SET state = CASE WHEN state = 'credited' THEN state ELSE 'sent' END,
@@ -172,7 +169,7 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
   async postpone(key: string, pauseMs: number, failure: string | null): Promise<void> {
     const set = `${NO_LEASE}, next_check_ms = now_ms($5) + $3, attempts = attempts + 1,
       failure = $4, updated_ms = $5`;
-    await this.step(key, set, UNFINISHED, [pauseMs, failure, this.#options.clock.nowMs()]);
+    await this.step(key, set, UNFINISHED, [pauseMs, failure, this.clock.nowMs()]);
   }
 
   /** Deletes an open row of which nothing was sent. */
@@ -187,7 +184,7 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
   async fail(key: string, failure: string, pauseMs: number): Promise<void> {
     const set = `state = 'failed', failure = $3, identifier = NULL, ${NO_LEASE}, updated_ms = $4,
       attempts = 0, is_watched = 1, next_check_ms = now_ms($4) + $5`;
-    await this.step(key, set, UNFINISHED, [failure, this.#options.clock.nowMs(), pauseMs]);
+    await this.step(key, set, UNFINISHED, [failure, this.clock.nowMs(), pauseMs]);
   }
 
   /**
@@ -199,7 +196,7 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
       `UPDATE payments_topup SET state = 'sent', is_watched = 0, attempts = 0,
          next_check_ms = now_ms($2), updated_ms = $2, ${NO_LEASE}
        WHERE payment_key = $1 AND state = 'failed' RETURNING *`,
-      [key, this.#options.clock.nowMs()],
+      [key, this.clock.nowMs()],
     );
     return row !== undefined;
   }
@@ -220,7 +217,7 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
            ${NO_LEASE}, updated_ms = $4, attempts = 0, is_watched = 1,
            vanished_ms = NULL, credited_height = $5, next_check_ms = now_ms($4) + $6
          WHERE payment_key = $1 AND state <> 'credited' RETURNING *`,
-        [key, transaction, settlement, this.#options.clock.nowMs(), height, pauseMs],
+        [key, transaction, settlement, this.clock.nowMs(), height, pauseMs],
       );
       if (row === undefined) return false;
       await tx.query('UPDATE payments_topup SET new_balance_nano = $2 WHERE payment_key = $1', [
@@ -247,7 +244,7 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
         height,
         vanishedMs,
         isFinal ? 0 : 1,
-        this.#options.clock.nowMs(),
+        this.clock.nowMs(),
       ],
     );
   }
@@ -266,7 +263,7 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
            next_check_ms = now_ms($2), updated_ms = $2, ${NO_LEASE}
          WHERE payment_key = $1 AND state = 'credited' AND is_watched = 1
            AND vanished_ms IS NOT NULL RETURNING *`,
-        [key, this.#options.clock.nowMs()],
+        [key, this.clock.nowMs()],
       );
       if (row === undefined) return undefined;
       const missing = await post(tx, row);

@@ -3,7 +3,6 @@
  * previous state and, for a worker, the lease of its process. So exactly one of several processes
  * changes a job, and a delayed one changes nothing.
  */
-import type { Clock } from '../core/clock.ts';
 import { type LeaseOptions, LeasedTable, NO_LEASE, type Queryable, oneAtATime } from '../db/db.ts';
 import type { EnginePlace, EngineRef } from '../engines/media/media.ts';
 import {
@@ -32,11 +31,8 @@ export interface JobTrace {
 }
 
 export class JobTable extends LeasedTable<VideoJob> {
-  readonly #clock: Clock;
-
   constructor(options: LeaseOptions) {
     super({ ...options, table: 'video_job', columns: JOB_COLUMNS, jobOf, open: OPEN });
-    this.#clock = options.clock;
   }
 
   /** Inserts a job unless its account already has `maxOpen` open jobs; returns whether it did. */
@@ -177,7 +173,7 @@ export class JobTable extends LeasedTable<VideoJob> {
   async requeued(id: string): Promise<void> {
     const set = `state = 'queued', engine = '', engine_model = '', engine_job_id = '',
       due_ms = now_ms($3), ${NO_LEASE}, silent_since_ms = 0`;
-    await this.step(id, set, `(${AT_ENGINE} OR state = 'storing')`, [this.#clock.nowMs()]);
+    await this.step(id, set, `(${AT_ENGINE} OR state = 'storing')`, [this.clock.nowMs()]);
   }
 
   /** storing → completed. Returns the job if this call completed it. */

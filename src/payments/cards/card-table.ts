@@ -121,7 +121,7 @@ export class CardTable extends LeasedTable<CardPayment> {
     limit: number,
   ): Promise<CardPayment | undefined> {
     const { id, provider, kind, accountId, amountNano, savesCard } = payment;
-    const nowMs = this.#parts.clock.nowMs();
+    const nowMs = this.clock.nowMs();
     return await this.store.transaction(async (tx) => {
       await oneAtATime(tx, this.store.dialect, `payments_card ${accountId}`);
       const rows = await tx.query(
@@ -160,7 +160,7 @@ export class CardTable extends LeasedTable<CardPayment> {
     const { eventId, type, createdMs, paymentId = null, intent = null, report = {} } = notice;
     // The response with the reference may have been lost.
     const reference = notice.reference ?? null;
-    const nowMs = this.#parts.clock.nowMs();
+    const nowMs = this.clock.nowMs();
     return await this.store.transaction(async (tx) => {
       await this.#insertReported(tx, provider, notice);
       const [found] = await tx.query<{ id: string }>(
@@ -200,7 +200,7 @@ export class CardTable extends LeasedTable<CardPayment> {
     { paymentId, report }: Notice,
   ): Promise<void> {
     if (paymentId === undefined || report?.accountId === undefined) return;
-    const nowMs = this.#parts.clock.nowMs();
+    const nowMs = this.clock.nowMs();
     await tx.query(
       `INSERT INTO payments_card (id, provider, kind, account_id, state, amount_nano, saves_card,
          due_ms, created_ms, updated_ms)
@@ -248,7 +248,7 @@ export class CardTable extends LeasedTable<CardPayment> {
           facts.receiptUrl ?? null,
           facts.failure ?? null,
           pauseMs ?? -1,
-          this.#parts.clock.nowMs(),
+          this.clock.nowMs(),
           feeNano,
           moreFeeNano === 0n ? 0 : 1,
         ],
@@ -321,7 +321,7 @@ export class CardTable extends LeasedTable<CardPayment> {
     refunds: readonly Omit<CardRefund, 'state' | 'failure'>[],
     takesSpent: boolean,
   ): Promise<boolean> {
-    const nowMs = this.#parts.clock.nowMs();
+    const nowMs = this.clock.nowMs();
     const tooLittle = new Error('Too little credit is left');
     const debit = async (tx: Queryable): Promise<boolean> => {
       for (const { id, paymentId, accountId, amountNano } of refunds) {
@@ -375,7 +375,7 @@ export class CardTable extends LeasedTable<CardPayment> {
   /** Releases a row whose facts could not be read; it is due again after `pauseMs`. */
   async postpone(id: string, pauseMs: number): Promise<void> {
     const set = `${NO_LEASE}, due_ms = now_ms($3) + $4, attempts = attempts + 1`;
-    await this.step(id, set, '', [this.#parts.clock.nowMs(), pauseMs]);
+    await this.step(id, set, '', [this.clock.nowMs(), pauseMs]);
   }
 
   /**
@@ -389,7 +389,7 @@ export class CardTable extends LeasedTable<CardPayment> {
          WHEN payments_card_provider.events_since_ms > now_ms($2) + $4 THEN now_ms($2) - $3
          ELSE payments_card_provider.events_since_ms END
        RETURNING events_since_ms`,
-      [provider, this.#parts.clock.nowMs(), EVENTS_WITHIN_MS, EVENTS_OVERLAP_MS],
+      [provider, this.clock.nowMs(), EVENTS_WITHIN_MS, EVENTS_OVERLAP_MS],
     );
     assert(row !== undefined, 'the row of a provider exists');
     return Number(row.events_since_ms);
