@@ -42,7 +42,13 @@ export {
   type Waiting,
   shareDivisor,
 } from './shared-counter/leased-parts.ts';
-export { JobWorker, type LeaseOptions, LeasedTable, NO_LEASE } from './leased-jobs.ts';
+export {
+  JobWorker,
+  LONGEST_PAUSE_MS,
+  type LeaseOptions,
+  LeasedTable,
+  NO_LEASE,
+} from './leased-jobs.ts';
 export { openProblem } from './open-problem.ts';
 export { Flag, Whole, jsonText, maybe, rowShape, snakeCase } from './row-shape.ts';
 export {

@@ -3,9 +3,9 @@ import { describe, test } from 'node:test';
 import { onEachStore, storeFixture } from '../../test/databases/stores.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { until } from '../../test/support/until.ts';
-import { type Clock, HOUR_MS, systemClock } from '../core/clock.ts';
+import { type Clock, HOUR_MS, SECOND_MS, systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
-import { JobWorker, LeasedTable, NO_LEASE, type Store } from './db.ts';
+import { JobWorker, LONGEST_PAUSE_MS, LeasedTable, NO_LEASE, type Store } from './db.ts';
 
 const LEASE_MS = 60_000;
 const MIGRATIONS = [
@@ -75,6 +75,28 @@ onEachStore('job worker', (fixture) => {
     await until(() => runs === 2);
     await worker.stop();
     assert.equal(runs, 2);
+  });
+});
+
+describe('a clock that was set back', () => {
+  const fixture = storeFixture('sqlite');
+
+  test('delays a job by at most its longest pause', async () => {
+    const clock = new TestClock();
+    const store = await fixture.open(MIGRATIONS);
+    const table = tableOf(store, clock);
+    const isDue = async (): Promise<boolean> => (await table.due(1)).length === 1;
+    await store.query(`INSERT INTO job (id, due_ms) VALUES ('one', 1)`);
+    await table.take('one');
+    await table.rest('one', LONGEST_PAUSE_MS);
+    assert.equal(await isDue(), false);
+    clock.setWallBack(SECOND_MS);
+    assert.equal((await table.claim(1)).length, 1);
+    await table.rest('one', SECOND_MS);
+    clock.setWallBack(LONGEST_PAUSE_MS - SECOND_MS);
+    assert.equal(await isDue(), false);
+    clock.advance(LONGEST_PAUSE_MS);
+    assert.equal(await isDue(), true);
   });
 });
 

@@ -6,11 +6,14 @@
  * The times of leases, and at which there is work, are those of the database (`now_ms`), so that no other
  * process waits for the end of a lease, or for work, that a process with a wrong clock has written.
  */
-import type { Clock } from '../core/clock.ts';
+import { assert } from '../core/assert.ts';
+import { type Clock, MINUTE_MS } from '../core/clock.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { type Parameter, type Queryable, type Row, type Store, placesFrom } from './contract.ts';
 
 export const NO_LEASE = `lease_owner = '', lease_until_ms = 0`;
+
+export const LONGEST_PAUSE_MS = 10 * MINUTE_MS;
 
 export interface LeaseOptions {
   readonly store: Store;
@@ -28,6 +31,11 @@ export interface LeasedTableParts<Job> extends LeaseOptions {
   readonly key?: string;
   /** Column with the time at which there is work; default: `due_ms`. */
   readonly due?: string;
+  /**
+   * SQL of the longest pause in ms; default: `LONGEST_PAUSE_MS`. A time after it is due too: it was
+   * written before the clock was set back.
+   */
+  readonly longestPause?: string;
   readonly columns: string;
   readonly jobOf: (row: Row) => Job;
   /** SQL condition for rows with work left. */
@@ -44,7 +52,8 @@ export class LeasedTable<Job> {
   protected readonly leaseMs: number;
 
   constructor(parts: LeasedTableParts<Job>) {
-    this.#parts = { key: 'id', due: 'due_ms', ...parts };
+    const longestPause = String(LONGEST_PAUSE_MS);
+    this.#parts = { key: 'id', due: 'due_ms', longestPause, ...parts };
     this.owner = parts.owner;
     this.store = parts.store;
     this.clock = parts.clock;
@@ -63,7 +72,7 @@ export class LeasedTable<Job> {
       `UPDATE ${table} SET lease_owner = $1, lease_until_ms = now_ms($2) + $3
        WHERE lease_until_ms <= now_ms($2) AND ${open} AND ${key} IN (
          SELECT ${key} FROM ${table}
-         WHERE ${open} AND ${due} <= now_ms($2) AND lease_until_ms <= now_ms($2)
+         WHERE ${open} AND ${this.#isDue('now_ms($2)')} AND lease_until_ms <= now_ms($2)
          ${isIdle} ORDER BY ${due} LIMIT $4)
        RETURNING ${columns}`,
       [this.owner, this.clock.nowMs(), this.leaseMs, limit, ...ids],
@@ -79,10 +88,15 @@ export class LeasedTable<Job> {
     const { table, due, columns } = this.#parts;
     return await this.jobs(
       `SELECT ${columns} FROM ${table}
-       WHERE (${open}) AND ${due} <= now_ms($1) AND lease_until_ms <= now_ms($1)
+       WHERE (${open}) AND ${this.#isDue('now_ms($1)')} AND lease_until_ms <= now_ms($1)
        ORDER BY ${due} LIMIT $2`,
       [this.clock.nowMs(), limit, ...values],
     );
+  }
+
+  #isDue(now: string): string {
+    const { due, longestPause } = this.#parts;
+    return `(${due} <= ${now} OR ${due} > ${now} + ${longestPause})`;
   }
 
   /** Leases one row, due or not; `undefined` if another process has its lease or it is not open. */
@@ -145,6 +159,7 @@ export class LeasedTable<Job> {
 
   /** Releases a job, which is due again after `pauseMs`. */
   async rest(id: string, pauseMs = 0): Promise<void> {
+    assert(pauseMs <= LONGEST_PAUSE_MS, 'a job would be due before its pause has ended');
     const set = `${this.#parts.due} = now_ms($3) + $4, ${NO_LEASE}`;
     await this.step(id, set, '', [this.clock.nowMs(), pauseMs]);
   }

@@ -10,14 +10,20 @@
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { assert } from '../../core/assert.ts';
-import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
+import { type Clock, DAY_MS, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { Fault, invalidField } from '../../core/faults.ts';
 import { type Ids, sha256Hex } from '../../core/ids.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
 import { type Nano, ZERO, formatUsd, larger, nano, smaller } from '../../core/money.ts';
-import { JobWorker, type Store } from '../../db/db.ts';
+import { JobWorker, LONGEST_PAUSE_MS, type Store } from '../../db/db.ts';
 import type { CardPayment, CardRefund, ProviderName } from './card-rows.ts';
-import { type Applied, type CardPostings, CardTable, EVENTS_OVERLAP_MS } from './card-table.ts';
+import {
+  type Applied,
+  type CardPostings,
+  CardTable,
+  EVENTS_OVERLAP_MS,
+  MAX_PROCESSING_CHECK_MS,
+} from './card-table.ts';
 import type { PaymentFacts, PaymentProvider, RefundResult } from './provider.ts';
 import {
   type AutoTopUp,
@@ -74,12 +80,8 @@ const MAX_RUNNING = 8;
 /** Unpaid pages of one account. */
 const MAX_OPEN = 20;
 const FIRST_CHECK_MS = 30 * SECOND_MS;
-const MAX_OPEN_CHECK_MS = 10 * MINUTE_MS;
-/** A bank debit takes days. */
-const MAX_PROCESSING_CHECK_MS = 6 * HOUR_MS;
 /** Some hours; afterwards an event of the payment reads its fee. */
 const MAX_FEE_CHECKS = 20;
-const MAX_RETRY_MS = 10 * MINUTE_MS;
 /** Longer than the provider repeats an event. */
 const EVENTS_KEPT_MS = 40 * DAY_MS;
 const MAX_REFUNDED = 100;
@@ -298,7 +300,7 @@ export class CardPayments {
         { paymentId: id, reason: reasonOf(error) },
         'The state of a card payment is unknown',
       );
-      const pauseMs = Math.min(SECOND_MS * 2 ** payment.attempts, MAX_RETRY_MS);
+      const pauseMs = Math.min(SECOND_MS * 2 ** payment.attempts, LONGEST_PAUSE_MS);
       await this.table.postpone(id, pauseMs);
     }
   }
@@ -401,5 +403,5 @@ function nextCheckInMs(
   const pauseMs = FIRST_CHECK_MS * 2 ** Math.min(attempts, 20);
   if (state === 'processing') return Math.min(pauseMs, MAX_PROCESSING_CHECK_MS);
   const isFeeOpen = isFeePending === true && attempts < MAX_FEE_CHECKS;
-  return state === 'open' || isFeeOpen ? Math.min(pauseMs, MAX_OPEN_CHECK_MS) : undefined;
+  return state === 'open' || isFeeOpen ? Math.min(pauseMs, LONGEST_PAUSE_MS) : undefined;
 }

@@ -6,9 +6,10 @@
  * every change and every event, so that facts that were read before a change are not written after it.
  */
 import { assert } from '../../core/assert.ts';
-import { DAY_MS, MINUTE_MS } from '../../core/clock.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../core/clock.ts';
 import { type Nano, ZERO, larger, nano } from '../../core/money.ts';
 import {
+  LONGEST_PAUSE_MS,
   type LeaseOptions,
   LeasedTable,
   NO_LEASE,
@@ -29,6 +30,8 @@ import type { SavedCards } from './saved-cards.ts';
 /** Events appear in the provider's list some time after they were created. */
 export const EVENTS_OVERLAP_MS = 10 * MINUTE_MS;
 const EVENTS_WITHIN_MS = DAY_MS;
+/** A bank debit takes days. */
+export const MAX_PROCESSING_CHECK_MS = 6 * HOUR_MS;
 
 /** A change of the ledger by a payment; it runs in the transaction that changes the row. */
 export interface CardEntry {
@@ -87,6 +90,8 @@ export class CardTable extends LeasedTable<CardPayment> {
       table: 'payments_card',
       columns: PAYMENT.columns,
       jobOf: PAYMENT.parse,
+      longestPause: `CASE state WHEN 'processing' THEN ${MAX_PROCESSING_CHECK_MS}
+        ELSE ${LONGEST_PAUSE_MS} END`,
       open: 'due_ms > 0',
     });
     this.#parts = parts;
