@@ -58,11 +58,10 @@ export class CreditMonitor {
     const evidence = await rail.findPayment(payment, attempt, 'final');
     if (row.state === 'failed') return await this.#checkFailed(row, evidence);
     if (evidence.kind === 'paid') return await this.#recordSeen(row, evidence);
-    const sinceMs = await this.#recordVanished(row, evidence);
+    const missingMs = await this.#recordVanished(row, evidence);
     if (evidence.kind === 'open' && evidence.attempt !== 'waiting') {
       await this.#sendAgain(rail, payment, row);
     }
-    const missingMs = this.#options.clock.nowMs() - sinceMs;
     if (missingMs >= RETURN_WITHIN_MS) await this.#reverse(row);
     return VANISHED_CHECK_MS;
   }
@@ -87,7 +86,7 @@ export class CreditMonitor {
   async #recordSeen(row: TopUpRow, paid: Paid): Promise<number> {
     const { table, log } = this.#options;
     const { transaction, height, isConfirmed: isFinal } = paid;
-    await table.recordCheck(row, { transaction, height, vanishedMs: null, isFinal });
+    await table.recordCheck(row, { transaction, height, isFinal });
     if (row.vanished_ms !== null) {
       const { payment_id: paymentId, network } = row;
       log.warn({ paymentId, network, transaction }, 'A credited payment is on the chain again');
@@ -95,11 +94,10 @@ export class CreditMonitor {
     return nextCheckInMs(row);
   }
 
-  /** Records that a credit is missing on the chain; returns since when. */
+  /** Records that a credit is missing on the chain; returns for how long, in ms. */
   async #recordVanished(row: TopUpRow, evidence: Exclude<Evidence, Paid>): Promise<number> {
-    const { table, clock, log, onStep } = this.#options;
-    const sinceMs = row.vanished_ms === null ? clock.nowMs() : Number(row.vanished_ms);
-    await table.recordCheck(row, { vanishedMs: sinceMs, isFinal: false });
+    const { table, log, onStep } = this.#options;
+    const missingMs = await table.recordVanished(row);
     if (row.vanished_ms === null) {
       const { payment_id: paymentId, network, tx_id: transaction } = row;
       const reason = evidence.kind === 'final' ? evidence.reason : 'reorganised';
@@ -109,7 +107,7 @@ export class CreditMonitor {
       );
     }
     await onStep?.('vanished');
-    return sinceMs;
+    return missingMs;
   }
 
   /** Sends the stored bytes, or, if the chain can never accept them, a new transaction. */

@@ -72,7 +72,6 @@ type Mined = Pick<Paid, 'transaction' | 'height'>;
 interface CheckResult {
   readonly transaction?: string;
   readonly height?: bigint;
-  readonly vanishedMs?: number | null;
   /** Ends the watch. */
   readonly isFinal: boolean;
 }
@@ -228,25 +227,31 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
     });
   }
 
-  /** Writes what the chain shows about a row that is still watched. */
+  /** Writes what the chain shows about a row that is still watched, except for a credit that is missing. */
   async recordCheck(row: TopUpRow, result: CheckResult): Promise<void> {
     const { transaction = row.tx_id, height = row.credited_height, isFinal } = result;
-    const { vanishedMs = row.vanished_ms } = result;
     await this.store.query(
-      `UPDATE payments_topup SET tx_id = $3, credited_height = $4, vanished_ms = $5, is_watched = $6,
+      `UPDATE payments_topup SET tx_id = $3, credited_height = $4, vanished_ms = NULL, is_watched = $5,
          attempts = attempts + 1,
-         updated_ms = CASE WHEN state = 'credited' THEN CAST($7 AS BIGINT) ELSE updated_ms END
+         updated_ms = CASE WHEN state = 'credited' THEN CAST($6 AS BIGINT) ELSE updated_ms END
        WHERE payment_key = $1 AND is_watched = 1 AND state = $2`,
-      [
-        row.payment_key,
-        row.state,
-        transaction,
-        height,
-        vanishedMs,
-        isFinal ? 0 : 1,
-        this.clock.nowMs(),
-      ],
+      [row.payment_key, row.state, transaction, height, isFinal ? 0 : 1, this.clock.nowMs()],
     );
+  }
+
+  /**
+   * Records that a watched credit is missing on the chain. Returns for how long it has been, in ms, by the
+   * database clock; the time begins again when that clock is set back.
+   */
+  async recordVanished({ payment_key: key }: TopUpRow): Promise<number> {
+    const [row] = await this.store.query<{ missing_ms: bigint }>(
+      `UPDATE payments_topup SET attempts = attempts + 1, updated_ms = $2,
+         vanished_ms = CASE WHEN vanished_ms <= now_ms($2) THEN vanished_ms ELSE now_ms($2) END
+       WHERE payment_key = $1 AND is_watched = 1 AND state = 'credited'
+       RETURNING now_ms($2) - vanished_ms AS missing_ms`,
+      [key, this.clock.nowMs()],
+    );
+    return Number(row?.missing_ms ?? 0n);
   }
 
   /**

@@ -80,8 +80,9 @@ export class FeeReplacement {
     const { store, clock } = this.#options;
     return await store.query<WaitingRow>(
       `SELECT number, raw_tx FROM payments_gas_transaction
-       WHERE gas_key = $1 AND number >= $2 AND sent_ms <= $3 ORDER BY number LIMIT $4`,
-      [this.#gasKey, this.#mined, clock.nowMs() - STUCK_AFTER_MS, MAX_REPLACED],
+       WHERE gas_key = $1 AND number >= $2 AND sent_ms <= now_ms($3) - $4
+       ORDER BY number LIMIT $5`,
+      [this.#gasKey, this.#mined, clock.nowMs(), STUCK_AFTER_MS, MAX_REPLACED],
     );
   }
 
@@ -114,9 +115,10 @@ export class FeeReplacement {
     const nowMs = clock.nowMs();
     await storeSent(store, sentBy(this.#gasKey, row.number, raw, nowMs));
     const kept = await store.query(
-      `UPDATE payments_gas_transaction SET raw_tx = $4, sent_ms = $5
-       WHERE gas_key = $1 AND number = $2 AND raw_tx = $3 AND sent_ms <= $6 RETURNING number`,
-      [this.#gasKey, row.number, row.raw_tx, raw, nowMs, nowMs - STUCK_AFTER_MS],
+      `UPDATE payments_gas_transaction SET raw_tx = $4, sent_ms = now_ms($5)
+       WHERE gas_key = $1 AND number = $2 AND raw_tx = $3 AND sent_ms <= now_ms($5) - $6
+       RETURNING number`,
+      [this.#gasKey, row.number, row.raw_tx, raw, nowMs, STUCK_AFTER_MS],
     );
     return kept.length === 1;
   }

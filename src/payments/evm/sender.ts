@@ -200,16 +200,15 @@ export class EvmSender {
       address: key.address,
       blockTag: 'pending',
     });
-    const nowMs = clock.nowMs();
     const [row] = await store.query<{ next_nonce: bigint }>(
-      `INSERT INTO payments_gas_nonce (gas_key, next_nonce, updated_ms) VALUES ($1, $2, $3)
+      `INSERT INTO payments_gas_nonce (gas_key, next_nonce, updated_ms) VALUES ($1, $2, now_ms($3))
        ON CONFLICT (gas_key) DO UPDATE SET
          next_nonce = CASE
-           WHEN payments_gas_nonce.next_nonce >= $2 AND payments_gas_nonce.updated_ms > $4
+           WHEN payments_gas_nonce.next_nonce >= $2 AND payments_gas_nonce.updated_ms > now_ms($3) - $4
            THEN payments_gas_nonce.next_nonce + 1 ELSE $2 END,
-         updated_ms = $3
+         updated_ms = now_ms($3)
        RETURNING next_nonce`,
-      [this.#gasKey, pending + 1, nowMs, nowMs - NUMBER_TRUST_MS],
+      [this.#gasKey, pending + 1, clock.nowMs(), NUMBER_TRUST_MS],
     );
     const number = Number(row?.next_nonce ?? pending + 1) - 1;
     if (number > pending) await this.#fillGap(pending, number);
@@ -221,12 +220,14 @@ export class EvmSender {
     const nowMs = clock.nowMs();
     await storeSent(store, sentBy(this.#gasKey, BigInt(number), raw, nowMs));
     await store.query(
-      `INSERT INTO payments_gas_transaction (gas_key, number, raw_tx, sent_ms) VALUES ($1, $2, $3, $4)
+      `INSERT INTO payments_gas_transaction (gas_key, number, raw_tx, sent_ms)
+       VALUES ($1, $2, $3, now_ms($4))
        ON CONFLICT (gas_key, number) DO UPDATE SET raw_tx = excluded.raw_tx, sent_ms = excluded.sent_ms`,
       [this.#gasKey, number, raw, nowMs],
     );
-    await store.query('DELETE FROM payments_gas_transaction WHERE sent_ms < $1', [
-      nowMs - KEEP_BYTES_MS,
+    await store.query('DELETE FROM payments_gas_transaction WHERE sent_ms < now_ms($1) - $2', [
+      nowMs,
+      KEEP_BYTES_MS,
     ]);
   }
 
