@@ -7,7 +7,7 @@
  * engine then switches without downtime. At most two images are in memory, because each may need
  * half a gigabyte; their callers take turns in steps of at most 2 s.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { JobQueue } from '../../src/core/job-queue.ts';
 import { blockingTurn, engineQueue } from '../server/engine-queue.ts';
 import { reasonOf } from '../../src/core/log.ts';

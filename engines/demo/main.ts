@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
-import { z } from 'zod';
+import * as z from 'zod';
 import { Fault } from '../../src/core/faults.ts';
 import { DEMO_MODEL } from '../../src/engines/embedded/program-contract.ts';
 import { readJson } from '../server/request-body.ts';

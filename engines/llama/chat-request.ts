@@ -2,7 +2,7 @@
  * Parses an OpenAI chat body into the settings of the engine. Unknown fields are ignored, `null`
  * means absent, and unsupported input (images) is rejected with a message.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Fault } from '../../src/core/faults.ts';
 import { refusal } from './refusal.ts';
 import { refuseUnenforceable } from './strict-schema.ts';

@@ -2,7 +2,7 @@
  * `POST /v1/completions`: runs verbatim prompts as chats without a template and returns the OpenAI
  * text completion format.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { TokenLogprob } from './chat-choice.ts';
 import type { ChatListener, ChatUsage } from './chat-model.ts';
 import { type ChatRequest, parseChatRequest, parsed } from './chat-request.ts';

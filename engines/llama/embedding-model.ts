@@ -6,7 +6,7 @@ import type { Turn } from '../../src/core/job-queue.ts';
 import { engineQueue } from '../server/engine-queue.ts';
 import { unitVector } from '../../src/core/vectors.ts';
 import type { LlamaEmbeddingContext, LlamaModel, Token } from 'node-llama-cpp';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { EngineRequest } from '../server/server.ts';
 import { parsed } from './chat-request.ts';
 import type {

@@ -12,7 +12,7 @@ import { mkdir, mkdtemp, rm, stat } from 'node:fs/promises';
 import type { ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Clock } from '../../src/core/clock.ts';
 import { Fault } from '../../src/core/faults.ts';
 import type { Ids } from '../../src/core/ids.ts';

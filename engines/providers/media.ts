@@ -4,7 +4,7 @@
  */
 import type { ImageModelV4File, ImageModelV4Result } from '@ai-sdk/provider';
 import type { ServerResponse } from 'node:http';
-import { z } from 'zod';
+import * as z from 'zod';
 import { imageType, sniffMedia } from '../../src/core/media-type.ts';
 import { floatsToBase64 } from '../../src/core/vectors.ts';
 import type { JsonObject } from '../../src/json/json-scan.ts';

@@ -12,7 +12,7 @@ import type {
   Experimental_VideoModelV4VideoData as VideoData,
 } from '@ai-sdk/provider';
 import { deflateRawSync, inflateRawSync } from 'node:zlib';
-import { z } from 'zod';
+import * as z from 'zod';
 import { sniffMedia } from '../../src/core/media-type.ts';
 import { isJsonObject } from '../../src/json/json-scan.ts';
 import { parsedJson } from '../../src/json/json-text.ts';

@@ -8,7 +8,7 @@
 import { nextTurn } from '../../src/core/event-loop.ts';
 import { onDemand } from '../../src/core/on-demand.ts';
 import { floatsToBase64 } from '../../src/core/vectors.ts';
-import { z } from 'zod';
+import * as z from 'zod';
 import { engineQueue } from '../server/engine-queue.ts';
 import { sendBytes, sendJson, serveEngine } from '../server/server.ts';
 import { readJson } from '../server/request-body.ts';

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import { Busboy, type BusboyFileStream, type BusboyInstance } from '@fastify/busboy';
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { Fault } from '../../src/core/faults.ts';
 import { parsedJson } from '../../src/json/json-text.ts';
 

@@ -10,7 +10,7 @@
 import { mkdir, mkdtemp, open, rm } from 'node:fs/promises';
 import type { ServerResponse } from 'node:http';
 import { join } from 'node:path';
-import { z } from 'zod';
+import * as z from 'zod';
 import { systemClock } from '../../src/core/clock.ts';
 import { Fault } from '../../src/core/faults.ts';
 import { engineQueue } from '../server/engine-queue.ts';

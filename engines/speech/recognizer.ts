@@ -3,7 +3,7 @@
  * model is available) and transcribes one range.
  */
 import type { FileHandle } from 'node:fs/promises';
-import { z } from 'zod';
+import * as z from 'zod';
 import { Fault } from '../../src/core/faults.ts';
 import type { Turn } from '../../src/core/job-queue.ts';
 import { SPEECH_RATE } from '../../src/engines/media/media-task.ts';

@@ -1,6 +1,6 @@
 /** Runs a Piper voice (a VITS model): phonemes in, samples out. */
 import { readFile } from 'node:fs/promises';
-import { z } from 'zod';
+import * as z from 'zod';
 import { onnxOptions } from '../server/onnx-options.ts';
 
 export type VoiceFiles = z.infer<typeof VoiceFiles>;

@@ -1,5 +1,5 @@
 /** The services that the account routes use, and response members that several routes share. */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import type { Ledger } from '../billing/ledger/ledger.ts';
 import type { LimitLog, Windows } from '../billing/limits/limits.ts';

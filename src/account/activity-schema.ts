@@ -1,5 +1,5 @@
 /** Schemas and descriptions of `/usage/requests` and `/usage/days`. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../core/receipt-words.ts';
 import { type RouteDescription, jsonResponse } from '../http/describe.ts';
 import { NextCursor, cursorQuery } from '../http/cursor.ts';

@@ -1,5 +1,5 @@
 /** Schemas and descriptions of `/api_keys`. Amounts are USD and DIEM. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { TOO_FINE, isExactUsd } from '../core/money.ts';
 import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../http/describe.ts';
 import { SIGN_IN_REFUSALS } from '../http/openapi/refusals.ts';

@@ -1,5 +1,5 @@
 /** `GET /billing/balance` for every key and wallet; `GET /billing/transactions` for ADMIN keys and wallets. */
-import { z } from 'zod';
+import * as z from 'zod';
 import {
   type TransactionRow,
   countTransactions,

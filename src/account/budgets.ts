@@ -2,7 +2,7 @@
  * `/budgets`, for ADMIN keys: spending limits of an account per period, for all requests, for requests with
  * a tag, or for each value of a tag (for example for each end user).
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import {
   budgetSpending,
   changeBudget,

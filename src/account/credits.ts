@@ -1,6 +1,6 @@
 /** `GET /credits` and `GET /key`: the balance in the format of OpenRouter, which many tools poll. */
 import { isoTimeOrNull } from '../core/clock.ts';
-import { z } from 'zod';
+import * as z from 'zod';
 import { type Spending, cappedSpending, spentEver } from '../billing/ledger/ledger.ts';
 import { type Nano, nano, toUsdNumber } from '../core/money.ts';
 import { type RouteDescription, jsonResponse } from '../http/describe.ts';

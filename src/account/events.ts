@@ -5,7 +5,7 @@
  * The accounts with an open stream are read from the database every second, because any process may have
  * changed them. Streams are limited by account, address, process, time and unread bytes.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type UsageRow, receiptsOf, usageGroups } from '../billing/ledger/ledger.ts';
 import { HOUR_MS, SECOND_MS, dayOf } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';

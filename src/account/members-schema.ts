@@ -1,5 +1,5 @@
 /** Schemas and OpenAPI descriptions of members and invitations. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { MEMBER_ROLES } from '../config/config.ts';
 import { type RouteDescription, jsonContent, jsonResponse, listOf } from '../http/describe.ts';
 import { Time } from './api-key-schema.ts';

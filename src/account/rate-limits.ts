@@ -1,5 +1,5 @@
 /** `GET /api_keys/rate_limits`: the limits of a caller in admission; and the log of rejections. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { dayOf, dayStartMs, isoTime, isoTimeOrNull } from '../core/clock.ts';
 import { toUsdNumber } from '../core/money.ts';
 import { type WindowState, bucketOf, stateNow } from '../billing/limits/limits.ts';

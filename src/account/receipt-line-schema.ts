@@ -1,5 +1,5 @@
 /** The schema of a line of a receipt. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 const LINE_KINDS = [
   'input_tokens',

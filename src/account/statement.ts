@@ -1,5 +1,5 @@
 /** `GET /billing/statement`: transactions and the charges of each day; `GET /billing/top-ups`. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type ChargedDay, type MovementRow, statementPage } from '../billing/ledger/ledger.ts';
 import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import { formatUsd, toUsdNumber, usdToNano } from '../core/money.ts';

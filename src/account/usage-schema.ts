@@ -1,5 +1,5 @@
 /** Schemas and descriptions of `/usage`: sums by day, model and key, and the receipt of a request. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../core/receipt-words.ts';
 import {
   type ResponseDescription,

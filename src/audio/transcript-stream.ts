@@ -6,7 +6,7 @@
  * selects the pieces and charges for them.
  */
 import { parsedJson } from '../json/json-text.ts';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Clock } from '../core/clock.ts';
 import type {
   EngineCall,

@@ -2,7 +2,7 @@
  * Requests to transcription servers and their responses, in the common formats. The verbose format
  * contains the language; a server that does not support it is requested with the short one.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type Rejects, rejectsAsUnknown } from '../engines/learned-fields.ts';
 import { parsedJson } from '../json/json-text.ts';
 import type { FileSlice, FormPart } from '../net/multipart-body.ts';

@@ -2,7 +2,7 @@
  * Usage and cost of the requests of a batch. Each line of the result has its own row, written in the
  * transaction that charges it, so that the sum is exact across processes.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { NO_TOKENS, type Settlement, type TokenCounts } from '../billing/ledger/ledger.ts';
 import { nano, toUsdNumber } from '../core/money.ts';
 import { type Row, snakeCase } from '../db/db.ts';

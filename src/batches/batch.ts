@@ -1,5 +1,5 @@
 /** A batch in the database and in the format of OpenAI. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type Row, Whole, jsonText, maybe, rowShape } from '../db/db.ts';
 import { MAYBE_USE_SHAPE, useBody, useOfRow } from './batch-use.ts';
 

@@ -5,7 +5,7 @@
  * An upload counts with its announced size, so that concurrent uploads cannot exceed the storage limit
  * of an account.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { nextTurn } from '../core/event-loop.ts';
 import { type Queryable, type Store, Whole, oneAtATime, rowShape } from '../db/db.ts';
 import { type BatchUse, NO_USE, USE_COLUMNS, useOfSums, useValues } from './batch-use.ts';

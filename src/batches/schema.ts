@@ -1,5 +1,5 @@
 /** Schemas of files and batches, compatible with OpenAI. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { Cost } from '../http/openapi/cost.ts';
 import { DAY_MS, HOUR_MS, SECOND_MS } from '../core/clock.ts';
 import { BATCH_STATES, COMPLETION_WINDOW } from './batch.ts';

@@ -1,5 +1,5 @@
 /** `/billing/auto-top-up`: charges a saved card when the balance falls below a limit. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { Fault, invalidField } from '../core/faults.ts';
 import { type Nano, toUsdNumber, usdToNano } from '../core/money.ts';
 import { type RouteDescription, jsonContent, jsonResponse } from '../http/describe.ts';

@@ -1,5 +1,5 @@
 /** `POST /admin/accounts/{id}/card-refund`: pays credit of an account back to the cards that paid it. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { assert } from '../core/assert.ts';
 import { Fault } from '../core/faults.ts';
 import { type Nano, decimalUsd, nano, usdToNano } from '../core/money.ts';

@@ -1,5 +1,5 @@
 /** Schemas and descriptions of `/billing/checkout` and of the webhooks of payment providers. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type RouteDescription, jsonContent, jsonResponse } from '../http/describe.ts';
 import { PROVIDER_NAMES } from '../payments/cards/cards.ts';
 

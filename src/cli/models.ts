@@ -1,6 +1,6 @@
 /** `farebox models`: lists the models on offer with prices and engines; `models pull` fetches one. */
 import { request } from 'undici';
-import { z } from 'zod';
+import * as z from 'zod';
 import { Catalog, type Margin, marginsOf } from '../catalog/catalog.ts';
 import { type Config, reachableHost } from '../config/config.ts';
 import { SECOND_MS, systemClock } from '../core/clock.ts';

@@ -1,5 +1,5 @@
 /** The section `backup`: scheduled copies of the database and the configuration. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 import { Text, group, httpUrl, secret, whole } from './setting-kinds.ts';
 

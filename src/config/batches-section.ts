@@ -1,5 +1,5 @@
 /** The `batches` section: limits of uploaded files and batches, and the price of batches. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 import { Usd, count, whole, group } from './setting-kinds.ts';
 

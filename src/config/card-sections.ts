@@ -1,5 +1,5 @@
 /** The settings of payments by people: `payments.stripe` and `payments.shop`. Amounts are decimal USD with whole cents. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { baseUrl, flag, httpUrl, secret } from './setting-kinds.ts';
 
 const MAX_USD = 100_000;

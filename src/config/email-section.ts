@@ -1,5 +1,5 @@
 /** The section `email`: the mail server, the sender and the addresses of operators. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { ADDRESS } from '../core/email-address.ts';
 import { Text, secret } from './setting-kinds.ts';
 

@@ -1,5 +1,5 @@
 /** The sections `engines` (configured model servers), `discovery` (local ports) and `embedded`. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 import { PROVIDERS } from './provider-names.ts';
 import {

@@ -2,7 +2,7 @@
  * Turns validation issues of a schema into messages for operators: file and line, the value, the allowed
  * values and the most similar one. Messages never contain secrets.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 
 import { didYouMean } from '../core/nearest-word.ts';
 import type { Path, YamlSource } from './yaml-source.ts';

@@ -2,7 +2,7 @@
  * The `limits` section: rate limits by plan, the abuse guard, concurrency and credit rules. The defaults
  * are the tables of the specification ("Limits"). Limits of one account or key are in the database.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 
 import { usd, whole, group } from './setting-kinds.ts';
 

@@ -1,5 +1,5 @@
 /** Properties of image, speech and rerank models, for validation and for `GET /models`. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { Text, flag, whole } from './setting-kinds.ts';
 
 export type ImageModelSettings = z.infer<typeof ImageModelSettings>;

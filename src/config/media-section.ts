@@ -1,5 +1,5 @@
 /** The `media` section: ffmpeg, models of background removal and transcription, and limits of media. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 import { Text, whole, group } from './setting-kinds.ts';
 

@@ -2,7 +2,7 @@
  * The sections `models`, `defaults` and `priceFile`: models, their properties, prices and engines.
  * `cross-checks.ts` validates models after the price file (`import`) has filled in missing properties.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { REASONING_EFFORTS } from '../core/reasoning-efforts.ts';
 
 import { Text, Usd, count, flag, httpUrl, isoDate, usd, whole, group } from './setting-kinds.ts';

@@ -3,7 +3,7 @@
  * receipts, staking and cards. Without a rail only API keys can pay. Amounts are decimal USD; `payments/` converts them to integers.
  */
 import { createPrivateKey } from 'node:crypto';
-import { z } from 'zod';
+import * as z from 'zod';
 import { ShopSection, StripeSection } from './card-sections.ts';
 import { flag, group } from './setting-kinds.ts';
 import { evmAddressProblem, solanaAddressProblem, solanaOwnerProblem } from '../core/addresses.ts';

@@ -2,7 +2,7 @@
  * The `plans` section: plans of accounts with their own names, limits and prices. The plans
  * `paid`, `pro`, `partner` and `staff` always exist. Prices of one account are in the database.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 
 import { divideHalfUp, decimalUsd, usdToNano } from '../core/money.ts';
 import { type LimitsSection, type PlanLimits, TIERS } from './limits-section.ts';

@@ -2,7 +2,7 @@
  * The `rpc` section: nodes, price and limits of the JSON-RPC proxy. By default the proxy uses public nodes;
  * a configured node replaces the public ones of its network.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { group, routeSettings, Text } from './setting-kinds.ts';
 
 const Upstream = z.strictObject({

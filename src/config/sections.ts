@@ -4,7 +4,7 @@
  */
 import { hash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
-import { z } from 'zod';
+import * as z from 'zod';
 
 import { BackupSection } from './backup-section.ts';
 import { BatchesSection } from './batches-section.ts';

@@ -1,5 +1,5 @@
 /** The sections about the server: service, listen, database, cluster, data, http, mcp, retention, log, metrics, tracing. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 import { Text, baseUrl, count, flag, httpUrl, secret, whole, group } from './setting-kinds.ts';
 

@@ -2,7 +2,7 @@
  * Schemas that several sections use. Amounts of USD are decimal text after parsing, so that they are exact;
  * `core/money.ts` converts them to integers.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 
 import { reasonOf } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';

@@ -2,7 +2,7 @@
  * The `signIn` section: OpenID Connect providers whose users sign in to the console, and the rules that
  * give them an account, a plan and a role.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { PlanName } from './plans-section.ts';
 import { Text, flag, group, secret, whole } from './setting-kinds.ts';
 

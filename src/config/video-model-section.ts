@@ -2,7 +2,7 @@
  * Properties of video models (`models[].video`), and the section `video`. A model has one kind of pricing,
  * which decides the request fields that a quote needs.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 
 import { Usd, count, flag, secret, whole, group } from './setting-kinds.ts';
 

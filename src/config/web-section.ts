@@ -2,7 +2,7 @@
  * The sections `search`, `scraping`, `socialSearch`, `fetch`, `documents`, `content`, `promptCaches`,
  * `responses` and `personas`.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { Text, flag, usd, whole, group } from './setting-kinds.ts';
 
 const SEARCH_LIMITS = {

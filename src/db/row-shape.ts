@@ -1,5 +1,5 @@
 /** Converts table rows to values: columns are `snake_case` in SQL and `camelCase` in code. */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Row } from './contract.ts';
 
 /** A count, size or time: an integer within the range of a JavaScript number. */

@@ -1,5 +1,5 @@
 /** The OpenAPI description of `/embeddings`. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { EmbeddingsBody } from './embeddings-request.ts';
 import { type RouteDescription, jsonResponse, jsonContent } from '../http/describe.ts';
 import { MODEL_REFUSALS } from '../http/openapi/refusals.ts';

@@ -2,7 +2,7 @@
  * The embeddings request: its schema, its validation, and the bodies for the engine. `input` is
  * validated by hand, because a schema would validate sixteen million token ids one by one.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { Fault } from '../core/faults.ts';
 import { bytesOfTokens } from '../core/token-count.ts';
 import { type ParsedObject, parseJsonObject, type JsonObject } from '../json/json-scan.ts';

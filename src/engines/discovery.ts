@@ -4,7 +4,7 @@
  * queried concurrently; each response is limited in time and size.
  */
 import { request as httpRequest } from 'undici';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { DiscoveredModel } from '../catalog/catalog.ts';
 import type { Capability } from '../config/config.ts';
 

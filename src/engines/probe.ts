@@ -2,7 +2,7 @@
  * Queries the models of one engine, bypassing queue and breakers: for `farebox check`, discovery
  * and manual checks.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Clock } from '../core/clock.ts';
 import type { TimeLimits } from '../net/exchange.ts';
 import { fetchWhole } from '../net/upstream-pool.ts';

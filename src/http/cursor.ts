@@ -3,7 +3,7 @@
  * and new items do not shift the pages.
  */
 import { parsedJson } from '../json/json-text.ts';
-import { z } from 'zod';
+import * as z from 'zod';
 import { refuseIssues } from '../json/validation.ts';
 import { listOf } from './describe.ts';
 

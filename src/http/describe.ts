@@ -3,7 +3,7 @@
  * are the ones that validate. The document adds what follows from the stages (credentials, body
  * limits, shutdown), so a route describes only what is its own.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { FaultCode } from '../core/faults.ts';
 import type { HEADER_GROUPS } from './openapi/headers.ts';
 

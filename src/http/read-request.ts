@@ -1,7 +1,7 @@
 /** Validates queries and JSON bodies by zod schemas (400 with `details`); pages of lists. */
 import { pageLimit } from './cursor.ts';
 import { parseJsonBody, parseJsonObject } from '../json/json-scan.ts';
-import { z } from 'zod';
+import * as z from 'zod';
 import { Fault } from '../core/faults.ts';
 import { invalidRequest } from '../json/validation.ts';
 import type { RequestContext } from './request-context.ts';

@@ -1,5 +1,5 @@
 /** Tags of a request, from `metadata` or `x-<service>-metadata`, with the bounds of OpenAI. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { refuseIssues } from '../json/validation.ts';
 import type { RequestContext } from './request-context.ts';
 

@@ -1,5 +1,5 @@
 /** The reference that an operator gives a credit, a debit or a refund, so that a retry moves no money. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { Fault } from '../core/faults.ts';
 import { type Nano, decimalUsd } from '../core/money.ts';
 

@@ -2,7 +2,7 @@
  * Images of asynchronous engines: an engine responds with a job instead of images, which is polled
  * until it has ended. If the caller disconnects or the time is over, the job is removed.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Engines, Replica } from '../engines/engines.ts';

@@ -2,7 +2,7 @@
  * Converts zod issues into the 400 body: `details` in zod's formatted tree, `issues` flat. Contains
  * no values of the request and at most `MAX_REPORTED_ISSUES` issues.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { Fault } from '../core/faults.ts';
 
 /** Bounds the response: a hostile body can have millions of issues. */

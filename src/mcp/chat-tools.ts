@@ -3,7 +3,7 @@
  * they can report progress, and a caller that cancels pays only for the produced tokens.
  */
 import type { Readable } from 'node:stream';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Catalog } from '../catalog/catalog.ts';
 import { REASONING_EFFORTS } from '../core/reasoning-efforts.ts';
 import { priceOf } from './prices.ts';

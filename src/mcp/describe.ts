@@ -1,5 +1,5 @@
 /** Description of `/mcp` in the API document. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type RouteDescription, eventContent, jsonContent } from '../http/describe.ts';
 
 const Id = z.union([z.string(), z.int()]);

@@ -1,5 +1,5 @@
 /** Tools for media: `generate_image`, `remove_background`, `speak`, `transcribe`. */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Catalog } from '../catalog/catalog.ts';
 import { SPEECH_FORMATS, SPEECH_SPEEDS } from '../config/config.ts';
 import { decodeBase64 } from '../core/event-loop.ts';

@@ -1,5 +1,5 @@
 /** Tools of the service: `blockchain_rpc`, `balance`, `list_models`. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { LIST_TYPES } from '../catalog/catalog.ts';
 import type { Json } from './protocol.ts';
 import {

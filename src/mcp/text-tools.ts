@@ -1,5 +1,5 @@
 /** Tools for texts: `embeddings`, `rerank`, `moderate`. */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Catalog } from '../catalog/catalog.ts';
 import { aboutPriced } from './prices.ts';
 import { CostUsd, type Tool, asJson, defineTool, listOf, postJson, structured } from './tool.ts';

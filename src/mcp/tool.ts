@@ -3,7 +3,7 @@
  * nothing itself; the routes sell, at their prices.
  */
 import { isJsonObject } from '../json/json-scan.ts';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Clock } from '../core/clock.ts';
 import { type InternalResponse, readResponse } from '../http/internal-call.ts';
 import type { Json } from './protocol.ts';

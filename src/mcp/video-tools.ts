@@ -2,7 +2,7 @@
  * Tools for videos, which take minutes: `quote_video`, `generate_video`, `video_status` (which can wait
  * for the end), `cancel_video`.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Catalog } from '../catalog/catalog.ts';
 import { SECOND_MS } from '../core/clock.ts';
 import { VIDEO_ASPECT_RATIOS, VIDEO_RESOLUTIONS } from '../config/config.ts';

@@ -1,5 +1,5 @@
 /** The schema of a model in the lists. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { WIRE_CAPABILITIES } from '../catalog/catalog.ts';
 import { CAPABILITIES, type Capability, MODEL_TYPES, QUANTIZATIONS } from '../config/config.ts';
 import { REASONING_EFFORTS } from '../core/reasoning-efforts.ts';

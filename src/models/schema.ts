@@ -1,5 +1,5 @@
 /** OpenAPI descriptions of the model lists. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { LIST_TYPES } from '../catalog/catalog.ts';
 import { type Capability, MODEL_TYPES } from '../config/config.ts';
 import {

@@ -18,7 +18,7 @@ import { type ReadLargeJson, readEngineJson, readJson } from '../http/read-reque
 import type { RequestContext } from '../http/request-context.ts';
 import { JSON_BODY, JSON_TYPE, type Route } from '../http/route.ts';
 import { answerWork, findModel, sellWork, type SellingParts } from '../http/sell-work.ts';
-import { z } from 'zod';
+import * as z from 'zod';
 import { ModerationRequest, ModerationResult, MODERATIONS } from './schema.ts';
 
 export interface ModerationsParts extends SellingParts {

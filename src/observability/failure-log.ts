@@ -4,7 +4,7 @@
  * takes no writes, records wait in bounded memory, and further ones are dropped. Each account adds a bounded number of records
  * per day, weighted by their size.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type Clock, SECOND_MS, dayOf } from '../core/clock.ts';
 import { DailyRows } from '../core/daily-rows.ts';
 import type { RequestTry } from '../core/request-tries.ts';

@@ -1,5 +1,5 @@
 /** The OpenAPI description of `/rerank`. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type RouteDescription, jsonResponse, jsonContent } from '../http/describe.ts';
 import { Cost } from '../http/openapi/cost.ts';
 import { MODEL_REFUSALS } from '../http/openapi/refusals.ts';

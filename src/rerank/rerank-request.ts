@@ -1,5 +1,5 @@
 /** The request of `/rerank`, in the formats of Cohere and Jina, and the bodies for engines. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { ModelName } from '../http/read-request.ts';
 import { jsonWithoutNulls } from '../json/json-text.ts';
 import { refuseMember } from '../json/validation.ts';

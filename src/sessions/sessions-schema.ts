@@ -1,5 +1,5 @@
 /** Schemas and OpenAPI descriptions of the session routes. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../http/describe.ts';
 import { MEMBER_RIGHTS } from '../http/member-rights.ts';
 import { MEMBER_ROLES } from '../config/config.ts';

@@ -7,7 +7,7 @@
  * In `admitting` the hold is being placed; no worker takes the job. `completed` and `failed` are
  * final; the step into them also moves the money. A cancel by the caller leads to `failed`.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
 import { isoTime } from '../core/clock.ts';
 import { nano } from '../core/money.ts';

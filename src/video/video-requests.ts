@@ -5,7 +5,7 @@
  * `null` for an optional field equals a missing field. Queue and quote forward unknown fields to
  * the engine; retrieve and complete reject them.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { VIDEO_ASPECT_RATIOS, VIDEO_DURATIONS, VIDEO_RESOLUTIONS } from '../config/config.ts';
 
 // Limits for all models; the limits of one model are in `model-checks.ts`.

@@ -1,5 +1,5 @@
 /** Schemas and descriptions of `/webhooks`. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { TOO_FINE, isExactUsd } from '../core/money.ts';
 import {
   type RouteDescription,

@@ -3,7 +3,7 @@
  * `<id>.<unix seconds>.<body>` with the bytes of the secret.
  */
 import { createHmac } from 'node:crypto';
-import { z } from 'zod';
+import * as z from 'zod';
 import { SECOND_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { nano } from '../core/money.ts';

@@ -4,7 +4,7 @@
  */
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { JsonSchema } from '../../src/http/describe.ts';
 import {
   HEADER_GROUPS,

@@ -9,7 +9,7 @@ import { HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { tool as langchainTool } from '@langchain/core/tools';
 import { ChatOpenAI } from '@langchain/openai';
 import { generateText, streamText, tool } from 'ai';
-import { z } from 'zod';
+import * as z from 'zod';
 import { type TestApp, modelIsThere, startTestApp } from '../app/test-app.ts';
 
 const MODEL = 'farebox-demo';

@@ -10,7 +10,7 @@ import { zodOutputFormat } from '@anthropic-ai/sdk/helpers/zod';
 import { createAnthropic } from '@ai-sdk/anthropic';
 import { generateText, Output, streamText, tool } from 'ai';
 import fc from 'fast-check';
-import { z } from 'zod';
+import * as z from 'zod';
 import { usdToNano } from '../../src/core/money.ts';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai';
 import { zodResponseFormat } from 'openai/helpers/zod';
-import { z } from 'zod';
+import * as z from 'zod';
 import { call } from '../app/call.ts';
 import { type TestApp, modelIsThere, startTestApp } from '../app/test-app.ts';
 import { until } from '../support/until.ts';

@@ -10,7 +10,7 @@ import { Agent, OpenAIProvider, Runner, tool as agentTool, webSearchTool } from 
 import { APICallError, generateText, isStepCount, jsonSchema, Output, streamText, tool } from 'ai';
 import OpenAI from 'openai';
 import { zodTextFormat } from 'openai/helpers/zod';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { ScriptedResponse } from '../support/test-upstream.ts';
 import { type Bench, startWithEngine } from '../app/call.ts';
 import { TestWeb } from '../web/test-web.ts';

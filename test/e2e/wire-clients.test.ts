@@ -10,7 +10,7 @@ import { ChatOpenAI, OpenAIEmbeddings } from '@langchain/openai';
 import { embed, generateText, jsonSchema, streamText, tool } from 'ai';
 import OpenAI from 'openai';
 import { zodResponseFormat } from 'openai/helpers/zod';
-import { z } from 'zod';
+import * as z from 'zod';
 import { parseChatRequest, type ChatRequest } from '../../src/chat/wire/chat-request.ts';
 import { readChatResponse, writeChatResponse } from '../../src/chat/wire/chat-response.ts';
 import { ChatStream } from '../../src/chat/wire/chat-stream.ts';

@@ -1,5 +1,5 @@
 /** Schemas and descriptions of `/admin/accounts`. Amounts are decimal text. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { cursorQuery, pageOf } from '../../http/cursor.ts';
 import { type RouteDescription, jsonResponse, jsonContent } from '../../http/describe.ts';
 import { TransactionReference } from '../../http/transaction-reference.ts';

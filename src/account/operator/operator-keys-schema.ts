@@ -1,5 +1,5 @@
 /** Schemas and descriptions of `/admin/accounts/{id}/keys`. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../../http/describe.ts';
 import {
   ApiKeyItem,

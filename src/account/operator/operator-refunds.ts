@@ -1,5 +1,5 @@
 /** `POST /admin/accounts/{id}/refund`: pays unused credit of a wallet back in USDC. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { walletKind } from '../../core/addresses.ts';
 import { Fault } from '../../core/faults.ts';
 import { sha256Hex } from '../../core/ids.ts';

@@ -1,5 +1,5 @@
 /** Schemas and descriptions of the operator's routes about single requests of all accounts. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../../core/receipt-words.ts';
 import { NextCursor, cursorQuery } from '../../http/cursor.ts';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';

@@ -1,5 +1,5 @@
 /** `/admin/requests` and `/admin/failures`: the requests of all accounts, and one of them explained. */
-import { z } from 'zod';
+import * as z from 'zod';
 import {
   type ReceiptConditions,
   type UsageRow,

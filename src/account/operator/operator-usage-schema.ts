@@ -1,5 +1,5 @@
 /** Schemas and descriptions of the operator's usage routes. Amounts are decimal text. */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { RouteDescription } from '../../http/describe.ts';
 import { ACTIVITY, DAYS } from '../activity-schema.ts';
 import { DecimalText } from '../api-key-schema.ts';

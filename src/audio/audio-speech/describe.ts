@@ -1,5 +1,5 @@
 /** The responses and the description of `/audio/speech` in the API document. */
-import { z } from 'zod';
+import * as z from 'zod';
 import {
   type RouteDescription,
   bytesContent,

@@ -1,5 +1,5 @@
 /** The JSON body of `/audio/speech`. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { ModelName } from '../../http/read-request.ts';
 import { SPEECH_FORMATS, SPEECH_SPEEDS } from '../../config/config.ts';
 

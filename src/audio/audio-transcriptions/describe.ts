@@ -1,5 +1,5 @@
 /** The descriptions of `/audio/transcriptions` and `/audio/translations` in the API document. */
-import { z } from 'zod';
+import * as z from 'zod';
 import {
   type RouteDescription,
   eventContent,

@@ -1,5 +1,5 @@
 /** The form fields beside the file of `/audio/transcriptions` and `/audio/translations`. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { ModelName } from '../../http/read-request.ts';
 
 export type TranscriptionFields = z.infer<typeof TranscriptionFields>;

@@ -1,5 +1,5 @@
 /** The description of `/video/transcriptions` in the API document. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type RouteDescription, jsonContent, textContent } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { TranscriptionRequest } from './schema.ts';

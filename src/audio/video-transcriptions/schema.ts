@@ -1,5 +1,5 @@
 /** The body of `/video/transcriptions`. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 const MAX_URL_CHARACTERS = 8_192;
 

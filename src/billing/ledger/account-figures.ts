@@ -1,5 +1,5 @@
 /** Reads balances, spending and cap usage of many accounts at once. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import { type Queryable, Whole, maybe, placesFrom, rowShape } from '../../db/db.ts';

@@ -3,7 +3,7 @@
  * Rejections of one key, model and kind within a minute are one row with a count, and each account
  * adds a bounded number of rows per day, so that a client that ignores 429s cannot fill the disk.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type Clock, DAY_MS, MINUTE_MS, SECOND_MS, dayOf, dayStartMs } from '../../core/clock.ts';
 import { sha256Hex } from '../../core/ids.ts';
 import {

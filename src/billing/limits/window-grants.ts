@@ -5,7 +5,7 @@
  * Rows are locked in order of name. Transactions are not durable: a window lost in a crash costs no
  * money.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { assert } from '../../core/assert.ts';
 import {
   type Part,

@@ -2,7 +2,7 @@
  * The OpenAPI description of `/chat/completions`. Objects are open, because engines may add
  * members.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { FaultCode } from '../../core/faults.ts';
 import { type RouteDescription, eventContent, jsonContent } from '../../http/describe.ts';
 import { Cost } from '../../http/openapi/cost.ts';

@@ -3,7 +3,7 @@
  * unchanged, without template or system prompt.
  */
 import { jsonWithoutNulls } from '../../json/json-text.ts';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { CatalogModel } from '../../catalog/catalog.ts';
 import { tokensAbout, tokensAtMost } from '../../core/token-count.ts';
 import type { Fault } from '../../core/faults.ts';

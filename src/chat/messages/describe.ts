@@ -1,5 +1,5 @@
 /** Descriptions of the Messages routes and their responses. */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { FaultCode } from '../../core/faults.ts';
 import {
   type RouteDescription,

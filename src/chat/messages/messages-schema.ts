@@ -2,7 +2,7 @@
  * The members of a Messages request that this server reads. Unknown members, blocks and tools are
  * accepted and ignored, because clients send new ones early and a rejection would end their turn.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import {
   flag,
   isStream,

@@ -1,5 +1,5 @@
 /** `GET /characters` and `GET /characters/{slug}`: the personas without their prompts. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { Fault } from '../../core/faults.ts';
 import { type RouteDescription, jsonResponse, listOf } from '../../http/describe.ts';
 import { checked, pageHeaders } from '../../http/read-request.ts';

@@ -1,5 +1,5 @@
 /** The public part of a persona, the query of `GET /characters`, and the list that it selects. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 const time = z.string().describe('ISO 8601, UTC.');
 

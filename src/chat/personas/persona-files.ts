@@ -5,7 +5,7 @@
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parse } from 'yaml';
-import { z } from 'zod';
+import * as z from 'zod';
 import { PersonaSection } from '../../config/config.ts';
 import { isoTime } from '../../core/clock.ts';
 import { reasonOf } from '../../core/log.ts';

@@ -1,5 +1,5 @@
 /** Validates a part of a request by its own schema. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type FlatIssue, invalidRequest } from '../../json/validation.ts';
 
 export type Place = FlatIssue['path'];

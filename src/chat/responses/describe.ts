@@ -1,5 +1,5 @@
 /** Descriptions of the routes of `/responses`. */
-import { z } from 'zod';
+import * as z from 'zod';
 import {
   type RouteDescription,
   eventContent,

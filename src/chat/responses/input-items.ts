@@ -2,7 +2,7 @@
  * Converts input items to the history of a chat. Unknown types of items and parts are left out; an
  * invalid item of a known type is a 400 that names its path.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { nextTurn } from '../../core/event-loop.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 import { refuseMember } from '../../json/validation.ts';

@@ -3,7 +3,7 @@
  * new ones with every version and a rejection ends their turn. `input-items.ts` and `tools.ts`
  * validate items and tools.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import {
   flag,
   frequencyPenalty,

@@ -4,7 +4,7 @@
  */
 import type { Fault, FaultCode } from '../../core/faults.ts';
 import { FAULTS } from '../../core/faults.ts';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { RouteDescription } from '../../http/describe.ts';
 import type { ErrorForm } from '../../http/request-context.ts';
 import { isJsonObject } from '../../json/json-scan.ts';

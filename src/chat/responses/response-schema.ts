@@ -2,7 +2,7 @@
  * The responses of the `/responses` routes. Every named member is present, as the Open Responses
  * specification requires; `null` means none.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { Cost } from '../../http/openapi/cost.ts';
 import { Count, Echo, responseId } from '../chat-completions/describe.ts';
 

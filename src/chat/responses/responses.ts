@@ -2,7 +2,7 @@
  * The Responses protocol: `POST /responses`, translated to the chat run, and the routes of stored
  * responses.
  */
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { Fault } from '../../core/faults.ts';
 import { type ReadLargeJson, readJson, readQuery } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';

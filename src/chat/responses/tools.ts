@@ -3,7 +3,7 @@
  * caller declared. Hosted tools other than web search are left out; a `tool_choice` that requires
  * one is rejected.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { refuseMember } from '../../json/validation.ts';
 import { engineToolName, NO_PARAMETERS } from '../agents/engine-values.ts';

@@ -1,7 +1,7 @@
 /** Valid chat bodies, and the errors of invalid ones. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { z } from 'zod';
+import * as z from 'zod';
 import { Fault } from '../../core/faults.ts';
 import { parseChatRequest, type ChatRequest } from './chat-request.ts';
 import { ChatBody } from './chat-schema.ts';

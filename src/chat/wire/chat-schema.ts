@@ -2,7 +2,7 @@
  * The schema of a chat request in its canonical form, the source of validation, types and the
  * OpenAPI document. Unknown members are accepted; `null` means absent.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { REASONING_EFFORTS } from '../../core/reasoning-efforts.ts';
 import { TagMetadata } from '../../http/tags.ts';
 import {

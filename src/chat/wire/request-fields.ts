@@ -1,5 +1,5 @@
 /** Request members that several chat protocols share. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 /** Includes suffixes of the model name. */
 export const MAX_MODEL_CHARACTERS = 2_048;

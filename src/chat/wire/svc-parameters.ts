@@ -2,7 +2,7 @@
  * Service parameters of a chat request: their schema, defaults, and sources (the body under two
  * names, tool types, suffixes of the model name). Unknown keys are ignored.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { percentDecoded } from '../../core/percent-decoding.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 

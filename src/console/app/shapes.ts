@@ -2,7 +2,7 @@
  * Types of the API's responses, derived from the schemas of the routes. Only types are imported, so
  * that no server code reaches the browser.
  */
-import type { z } from 'zod';
+import type * as z from 'zod';
 import type { DaysResponse } from '../../account/activity-schema.ts';
 import type { ApiKeyItem } from '../../account/api-key-schema.ts';
 import type { BalanceResponse } from '../../account/billing.ts';

@@ -5,7 +5,7 @@
  * Every input is opened with one format, from the file protocol only, with a limit of the frame
  * size; subtitles, data and attachments are never mapped.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { MediaInput } from './container.ts';
 import type { MediaFacts } from './media-facts.ts';
 import {

@@ -1,5 +1,5 @@
 /** The properties of a media file, as reported by the media processes. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 const VideoFacts = z.object({
   /** As displayed, after rotation. */

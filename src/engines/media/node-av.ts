@@ -1,7 +1,7 @@
 /** Media work by the `node-av` library, in a sandboxed Node process for each task. */
 import { parsedJson } from '../../json/json-text.ts';
 import { fileURLToPath } from 'node:url';
-import { z } from 'zod';
+import * as z from 'zod';
 import { compileCache } from '../../core/compile-cache.ts';
 import { findPackages, missingPackages, packageSet, programUrl } from '../embedded/packages.ts';
 import { MediaFacts } from './media-facts.ts';

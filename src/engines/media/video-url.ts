@@ -1,6 +1,6 @@
 /** Videos that an engine states by a URL: finds the URL in a job, and fetches it through the guard. */
 import { open } from 'node:fs/promises';
-import { z } from 'zod';
+import * as z from 'zod';
 import { Fault } from '../../core/faults.ts';
 import type { Guard } from '../../net/guard.ts';
 

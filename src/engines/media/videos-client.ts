@@ -10,7 +10,7 @@ import { parsedJson } from '../../json/json-text.ts';
 import { createWriteStream } from 'node:fs';
 import { once } from 'node:events';
 import { stat } from 'node:fs/promises';
-import { z } from 'zod';
+import * as z from 'zod';
 import { type FormPart, multipartBody } from '../../net/multipart-body.ts';
 import { LearnedFields, OmittedFields, rejectsAsUnknown } from '../learned-fields.ts';
 import type { EngineFailure, EngineRun, Engines, Replica } from '../engines.ts';

@@ -1,5 +1,5 @@
 /** Charge of a request, in all responses that contain it. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 export const Cost = z
   .strictObject({

@@ -1,5 +1,5 @@
 /** Final event of a stream that failed after its status was sent. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 export const ErrorEvent = z.strictObject({
   type: z.literal('error').describe('Type of the event.'),

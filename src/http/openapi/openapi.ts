@@ -1,5 +1,5 @@
 /** Generates the OpenAPI 3.1 document of the server from its routes and the schemas that validate requests. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { FAULTS, type FaultCode } from '../../core/faults.ts';
 import { type ParameterDescription, type RouteDescription, TAGS } from '../describe.ts';
 import { takesIdempotencyKey } from '../idempotent.ts';

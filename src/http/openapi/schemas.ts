@@ -1,6 +1,6 @@
 /** Converts zod schemas to JSON Schemas; schemas with an id become components. */
 import { isDeepStrictEqual } from 'node:util';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { JsonSchema } from '../describe.ts';
 
 export class Components {

@@ -1,5 +1,5 @@
 /** The JSON body of `/image/background-remove`. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 export type BackgroundRemoveRequest = z.infer<typeof BackgroundRemoveRequest>;
 /** Exactly one of `image` and `image_url`. */

@@ -1,5 +1,5 @@
 /** The description of `/images/edits` in the API document. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type RouteDescription, formContent, jsonContent } from '../../http/describe.ts';
 import { MODEL_REFUSALS, PICTURE_REFUSALS } from '../../http/openapi/refusals.ts';
 import { IMAGES_RESPONSE } from '../images-generations/describe.ts';

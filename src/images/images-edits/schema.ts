@@ -1,5 +1,5 @@
 /** The fields of `/images/edits`: those beside the files of a form, and the JSON body. */
-import { z } from 'zod';
+import * as z from 'zod';
 import {
   formImages,
   imageFields,

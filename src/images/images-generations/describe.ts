@@ -1,5 +1,5 @@
 /** The responses and the description of `/images/generations` in the API document. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { Cost } from '../../http/openapi/cost.ts';
 import { ErrorEvent } from '../../http/openapi/error-event.ts';
 import {

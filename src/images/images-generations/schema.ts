@@ -1,5 +1,5 @@
 /** The JSON body of `/images/generations`, and the fields that it shares with an edit. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { ModelName } from '../../http/read-request.ts';
 import { IMAGE_FORMATS } from '../made-image.ts';
 

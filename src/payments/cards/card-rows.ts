@@ -1,5 +1,5 @@
 /** The columns of the rows of payments by people and of their refunds. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { nano } from '../../core/money.ts';
 import { Flag, Whole, maybe, rowShape } from '../../db/db.ts';
 

@@ -3,7 +3,7 @@
  * at a time and up to a maximum per month. The charge is a row of `payments_card` before the provider
  * receives it. A declined card is tried again after growing pauses; then the top-ups stop.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type Clock, HOUR_MS, monthBounds } from '../../core/clock.ts';
 import type { Ids } from '../../core/ids.ts';
 import { type Nano, ZERO, larger, nano } from '../../core/money.ts';

@@ -6,7 +6,7 @@
  * The server stores no challenges. The id of a challenge is a MAC of its parameters, so that the server
  * recognises its own challenges; the payer signs the hash of id and realm as the nonce.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type Clock, SECOND_MS, isoTime } from '../../core/clock.ts';
 import { keccak256 } from '../../core/keccak.ts';
 import type { Ids } from '../../core/ids.ts';

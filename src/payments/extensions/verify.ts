@@ -3,7 +3,7 @@
  * receipt of a request. Accepts only keys that the service publishes as `did:web`.
  */
 import { parsedJson } from '../../json/json-text.ts';
-import { z } from 'zod';
+import * as z from 'zod';
 import { asObject } from '../header-codec.ts';
 import { DIGEST_PARAMETER, OFFER_RECEIPT, extension, usageDigest } from './signing.ts';
 

@@ -2,7 +2,7 @@
  * Request and response schemas of the JSON-RPC endpoints, and their description. Responses are the
  * node's own bytes.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type RouteDescription, jsonResponse, jsonContent } from '../../http/describe.ts';
 import { MAX_BATCH_ITEMS } from '../rpc.ts';
 

@@ -9,7 +9,7 @@ import { join, sep } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { create, extract } from 'tar';
-import { z } from 'zod';
+import * as z from 'zod';
 
 const MANIFEST = 'manifest.json';
 const AGE_START = 'age-encryption.org/v1';

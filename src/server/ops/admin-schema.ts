@@ -1,5 +1,5 @@
 /** Schemas and descriptions of the operator's routes about the running service. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { cursorQuery, pageOf } from '../../http/cursor.ts';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import { JobState } from '../../video/job.ts';

@@ -1,5 +1,5 @@
 /** Schema and description of `GET /admin/books`. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type RouteDescription, jsonContent, textContent } from '../../http/describe.ts';
 
 const Day = z.iso.date();

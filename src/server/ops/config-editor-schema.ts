@@ -1,5 +1,5 @@
 /** Schemas and descriptions of the routes that change the configuration. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type RouteDescription, jsonContent, jsonResponse } from '../../http/describe.ts';
 
 const Digest = z.string().describe('SHA-256 of the text of the file.');

@@ -1,6 +1,6 @@
 /** `GET /openapi.json`, and the pages of the API reference, which show it. */
 import { paymentNetworks } from '../../payments/payments.ts';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { ConfigInForce } from '../../config/config.ts';
 import { inTurns, nextTurn } from '../../core/event-loop.ts';
 import { onDemand } from '../../core/on-demand.ts';

@@ -1,5 +1,5 @@
 /** Schemas and descriptions of the routes that connect an engine. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { CAPABILITIES, MODEL_TYPES, PriceSettings } from '../../config/config.ts';
 import { type RouteDescription, jsonContent, jsonResponse } from '../../http/describe.ts';
 import { CHANGED_CONFIG, CHANGE_MEMBERS } from './config-editor-schema.ts';

@@ -1,7 +1,7 @@
 /** Routes with which an operator connects an engine: choices, test, and the change of the file. */
 import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { type Config, readSection } from '../../config/config.ts';
 import { MINUTE_MS, isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';

@@ -1,5 +1,5 @@
 /** Schema and description of the operator's route about engines and RPC nodes. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 
 const Count = z.number().int();

@@ -1,5 +1,5 @@
 /** Schemas and descriptions of routes for monitoring. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type RouteDescription, jsonResponse, textContent } from '../../http/describe.ts';
 
 export const LivenessBody = z.strictObject({

@@ -1,5 +1,5 @@
 /** Schemas and description of `GET /admin/prices`. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { MODEL_TYPES, PlanName } from '../../config/config.ts';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 

@@ -1,5 +1,5 @@
 /** The description of the download URL of a video in the API document. */
-import { z } from 'zod';
+import * as z from 'zod';
 import {
   type ParameterDescription,
   type RouteDescription,

@@ -1,5 +1,5 @@
 /** The descriptions of the video generation endpoints in the API document. */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { FaultCode } from '../../core/faults.ts';
 import {
   VideoCancelRequest,

@@ -1,5 +1,5 @@
 /** Schemas and descriptions of the wallet endpoints. */
-import { z } from 'zod';
+import * as z from 'zod';
 import {
   type ResponseDescription,
   type ContentDescription,

@@ -1,5 +1,5 @@
 /** `GET /x402/discovery/resources`: the paid resources, in the format of indexes. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import { readQuery } from '../../http/read-request.ts';
 import { type Route, get } from '../../http/route.ts';

@@ -1,5 +1,5 @@
 /** `/.well-known/x402.json`: the paid resources and the payment options. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import type { Route } from '../../http/route.ts';
 import { MANIFEST_PATH, type Payments } from '../../payments/payments.ts';

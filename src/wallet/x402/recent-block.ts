@@ -1,6 +1,6 @@
 /** `GET /x402/solana/blockhash`: a recent blockhash for a payment on Solana. */
 import { limitRequests } from '../../http/limit-requests.ts';
-import { z } from 'zod';
+import * as z from 'zod';
 import { Fault } from '../../core/faults.ts';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import type { Route } from '../../http/route.ts';

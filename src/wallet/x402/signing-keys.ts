@@ -1,5 +1,5 @@
 /** `/.well-known/did.json` and `/.well-known/jwks.json`: the keys that sign offers and receipts. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type RouteDescription, jsonResponse } from '../../http/describe.ts';
 import type { Route } from '../../http/route.ts';
 import type { Signing } from '../../payments/payments.ts';

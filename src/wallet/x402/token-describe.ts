@@ -1,5 +1,5 @@
 /** Schemas and descriptions of the routes of wallet tokens. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type RouteDescription, jsonContent } from '../../http/describe.ts';
 import { ok, success, WALLET } from './describe.ts';
 

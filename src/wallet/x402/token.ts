@@ -2,7 +2,7 @@
  * `/x402/token`: creates, lists and revokes short-lived bearer tokens, because OpenAI SDKs cannot sign each
  * request. Each of the three requires a signature, so a token cannot renew itself or revoke another one.
  */
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { cappedSpending } from '../../billing/ledger/ledger.ts';
 import { isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
