@@ -86,6 +86,25 @@ describe('a checkout', () => {
     assert.equal(start(), 'build two 2 sooner');
   });
 
+  test('contains the packages that each start loads, and imports the others', () => {
+    for (const name of ['yaml', 'other']) {
+      mkdirSync(join(root, 'node_modules', name));
+      write(`node_modules/${name}/package.json`, '{ "main": "main.cjs" }');
+      write(
+        `node_modules/${name}/main.cjs`,
+        `module.exports = require('node:path').sep + '${name}';`,
+      );
+    }
+    const [yaml, other] = ['yaml', 'other'];
+    write(
+      'src/word.ts',
+      `import yaml from '${yaml}';\nimport other from '${other}';\nexport const word = yaml + other;`,
+    );
+    assert.equal(start(), 'build /yaml/other 1 later');
+    for (const name of ['yaml', 'other']) write(`node_modules/${name}/main.cjs`, '');
+    assert.equal(start(), 'build /yaml[object Object] 1 later');
+  });
+
   test('keeps five builds', () => {
     for (let n = 1; n <= 7; n += 1) {
       write('src/data.json', `{ "n": ${n} }`);
