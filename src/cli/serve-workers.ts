@@ -4,14 +4,12 @@
  * ends, with a growing delay, and notifies another worker, which releases its holds and leases.
  */
 import cluster, { type Worker } from 'node:cluster';
-import { fileURLToPath } from 'node:url';
 import { LocalEngines } from '../engines/embedded/embedded.ts';
 import { type FirstOwner, openStores, welcomeOwner } from '../server/stores.ts';
 import { type Config, loadConfig } from '../config/config.ts';
 import { MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
-import { siblingUrl } from '../core/sibling.ts';
 import { countRejections } from '../server/unhandled-rejections.ts';
 import { serverDownloads } from './progress.ts';
 import { startupBanner, stopSignal } from './server-start.ts';
@@ -107,8 +105,7 @@ class Primary {
   /** Starts workers and engines. Resolves to the address, or `undefined` if no worker can start. */
   start(): Promise<string | undefined> {
     cluster.setupPrimary({
-      // `serve` recognizes a worker by `cluster.isWorker`.
-      exec: fileURLToPath(siblingUrl(import.meta.url, '../main')),
+      // A worker runs the program of this process, in which `serve` sees `cluster.isWorker`.
       args: ['serve', ...(this.#options.json ? ['--json'] : [])],
       cwd: this.#options.console.cwd,
       serialization: 'advanced',
