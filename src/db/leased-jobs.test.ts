@@ -98,6 +98,22 @@ describe('a clock that was set back', () => {
     clock.advance(LONGEST_PAUSE_MS);
     assert.equal(await isDue(), true);
   });
+
+  test('does not lengthen a lease that its process could not release', async () => {
+    const clock = new TestClock();
+    const store = await fixture.open(MIGRATIONS);
+    const [table, other] = [tableOf(store, clock), tableOf(store, clock, 'other')];
+    await store.query(`INSERT INTO job (id, due_ms) VALUES ('one', 1)`);
+    await table.take('one');
+    assert.deepEqual(await table.due(1), []);
+    clock.setWallBack(HOUR_MS);
+    assert.equal((await table.due(1)).length, 1);
+    assert.deepEqual(await other.claim(1), []);
+    assert.equal((await table.claim(1)).length, 1);
+    assert.deepEqual(await table.claim(1), []);
+    clock.advance(LEASE_MS);
+    assert.equal((await other.claim(1)).length, 1);
+  });
 });
 
 /** Only processes that share a database have different clocks. */

@@ -61,25 +61,25 @@ export class LeasedTable<Job> {
   }
 
   /**
-   * Leases due rows, except those of `running`: a run can release its row before it ends, and the
-   * row is claimed after the end.
+   * Leases due rows, except those of `running` and those that are held: a run can release its row
+   * before it ends, and the row is claimed after the end.
    */
   async claim(limit: number, running: readonly { readonly id: string }[] = []): Promise<Job[]> {
     const { table, key, due, open, columns } = this.#parts;
-    const ids = running.map(({ id }) => id);
+    const ids = [...running.map(({ id }) => id), ...this.#held];
     const isIdle = ids.length === 0 ? '' : `AND ${key} NOT IN (${placesFrom(5, ids)})`;
     return await this.jobs(
       `UPDATE ${table} SET lease_owner = $1, lease_until_ms = now_ms($2) + $3
-       WHERE lease_until_ms <= now_ms($2) AND ${open} AND ${key} IN (
+       WHERE ${this.#isFree('$1', 'now_ms($2)')} AND ${open} AND ${key} IN (
          SELECT ${key} FROM ${table}
-         WHERE ${open} AND ${this.#isDue('now_ms($2)')} AND lease_until_ms <= now_ms($2)
+         WHERE ${open} AND ${this.#isDue('now_ms($2)')} AND ${this.#isFree('$1', 'now_ms($2)')}
          ${isIdle} ORDER BY ${due} LIMIT $4)
        RETURNING ${columns}`,
       [this.owner, this.clock.nowMs(), this.leaseMs, limit, ...ids],
     );
   }
 
-  /** Rows that are due and without a lease, and stay so. `values` are those from `$3` on in `open`. */
+  /** Rows that are due and without a lease, and stay so. `values` are those from `$4` on in `open`. */
   async due(
     limit: number,
     open = this.#parts.open,
@@ -88,15 +88,21 @@ export class LeasedTable<Job> {
     const { table, due, columns } = this.#parts;
     return await this.jobs(
       `SELECT ${columns} FROM ${table}
-       WHERE (${open}) AND ${this.#isDue('now_ms($1)')} AND lease_until_ms <= now_ms($1)
-       ORDER BY ${due} LIMIT $2`,
-      [this.clock.nowMs(), limit, ...values],
+       WHERE (${open}) AND ${this.#isDue('now_ms($2)')} AND ${this.#isFree('$1', 'now_ms($2)')}
+       ORDER BY ${due} LIMIT $3`,
+      [this.owner, this.clock.nowMs(), limit, ...values],
     );
   }
 
   #isDue(now: string): string {
     const { due, longestPause } = this.#parts;
     return `(${due} <= ${now} OR ${due} > ${now} + ${longestPause})`;
+  }
+
+  /** An own lease can be too long: it was written before the clock was set back, and not released. */
+  #isFree(owner: string, now: string): string {
+    return `(lease_until_ms <= ${now}
+      OR lease_owner = ${owner} AND lease_until_ms > ${now} + ${this.leaseMs})`;
   }
 
   /** Leases one row, due or not; `undefined` if another process has its lease or it is not open. */

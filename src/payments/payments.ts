@@ -232,8 +232,8 @@ function backgroundJobs({ clock, log, table, rails }: PaymentServices, parts: Ba
   };
   /** Each network has its own jobs, so that a chain whose nodes are slow or down delays no other. */
   const sweepNetwork = async (network: string): Promise<void> => {
-    const unfinished = [`${UNFINISHED} AND network = $3`, [network]] as const;
-    const watched = [`${WATCHED} AND network = $3`, [network]] as const;
+    const unfinished = [`${UNFINISHED} AND network = $4`, [network]] as const;
+    const watched = [`${WATCHED} AND network = $4`, [network]] as const;
     const topUpJob = run(`sweep of ${network}`, async () => {
       for (const row of await table.due(MAX_UNFINISHED, ...unfinished)) {
         await topUps.finish(row);
