@@ -30,9 +30,20 @@ const BROKE_MS = 5_000;
 const RECONNECT_MS = 500;
 const ERROR_EVENT = 'data: {"error"';
 
-interface ChatKind {
+export interface ChatKind {
   readonly isStream: boolean;
   readonly maxTokens: number;
+}
+
+interface Chat extends ChatKind {
+  readonly caller: string;
+  /** Headers that identify the caller, or pay. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly key?: string | undefined;
+  readonly metadata?: Readonly<Record<string, string>> | undefined;
+  readonly url?: string;
+  readonly leaveAfterBytes?: number;
+  readonly patienceMs?: number;
 }
 
 export class Caller {
@@ -68,10 +79,7 @@ export class Caller {
   async #one(): Promise<number> {
     const { random } = world();
     const { kind } = this.#account;
-    const what = {
-      isStream: random.once(2),
-      maxTokens: random.between(1, random.pick(MAX_TOKENS)),
-    };
+    const what = chatKind();
     this.#count += 1;
     if (kind === 'keyed') {
       const key = `${this.#account.name.replace(' ', '-')}-${this.#count}`;
@@ -107,51 +115,65 @@ export class Caller {
   }
 
   async #send(
-    how: ChatKind & {
-      readonly key: string | undefined;
-      readonly url?: string;
-      readonly leaveAfterBytes?: number;
-      readonly patienceMs?: number;
-    },
+    how: ChatKind & Pick<Chat, 'key' | 'url' | 'leaveAfterBytes' | 'patienceMs'>,
   ): Promise<Reply | undefined> {
-    const { isStream, maxTokens, key, url = this.#town.url() } = how;
-    const isTeam = this.#account.kind === 'budgeted' && world().random.once(2);
-    const metadata = key === undefined ? isTeam && { [BUDGET.tag]: BUDGET.value } : { key };
-    this.#town.happens(`request to ${url}`);
-    if (key !== undefined) this.#town.happens(`keyed request to ${url}`);
-    const reply = await send(`${url}/chat/completions`, {
-      patienceMs: PATIENCE_MS,
+    const { name: caller, kind, secret } = this.#account;
+    const { key } = how;
+    const isTeam = kind === 'budgeted' && world().random.once(2);
+    const tag = isTeam ? { [BUDGET.tag]: BUDGET.value } : undefined;
+    const headers = key === undefined ? {} : { 'idempotency-key': key };
+    return await chat(this.#town, {
       ...how,
-      secret: this.#account.secret,
-      headers: key === undefined ? {} : { 'idempotency-key': key },
-      body: {
-        model: MODEL,
-        max_completion_tokens: maxTokens,
-        stream: isStream,
-        ...(isStream ? { stream_options: { include_usage: true } } : {}),
-        ...(metadata === false ? {} : { metadata }),
-        messages: [{ role: 'user', content: key ?? 'Hi' }],
-      },
+      caller,
+      headers: { authorization: `Bearer ${secret}`, ...headers },
+      metadata: key === undefined ? tag : { key },
     });
-    const seen: Seen = {
-      caller: this.#account.name,
-      key,
-      status: reply?.status,
-      isInternal: reply?.status === 500 && !reply.body.includes('INFERENCE_FAILED'),
-      requestId: reply?.requestId,
-      expectedNano: reply?.status === 200 ? priceOf(reply.body) : undefined,
-      isBroken: reply?.body.includes(ERROR_EVENT) === true,
-    };
-    this.#town.seen.push(seen);
-    world().note(
-      `${seen.caller} saw ${seen.status ?? 'no response'} ${seen.requestId ?? ''} ${seen.expectedNano ?? ''}`,
-    );
-    return reply;
   }
 }
 
+export function chatKind(): ChatKind {
+  const { random } = world();
+  return { isStream: random.once(2), maxTokens: random.between(1, random.pick(MAX_TOKENS)) };
+}
+
+/** Sends a chat and records what its caller saw. */
+export async function chat(town: Town, how: Chat): Promise<Reply | undefined> {
+  const { caller, key, metadata, url = town.url() } = how;
+  town.happens(`request to ${url}`);
+  if (key !== undefined) town.happens(`keyed request to ${url}`);
+  const reply = await send(`${url}/chat/completions`, {
+    patienceMs: PATIENCE_MS,
+    ...how,
+    body: { ...chatBody(how), metadata },
+  });
+  const seen: Seen = {
+    caller,
+    key,
+    status: reply?.status,
+    isInternal: reply?.status === 500 && !reply.body.includes('INFERENCE_FAILED'),
+    requestId: reply?.requestId,
+    expectedNano: reply?.status === 200 ? priceOf(reply.body) : undefined,
+    isBroken: reply?.body.includes(ERROR_EVENT) === true,
+  };
+  town.seen.push(seen);
+  world().note(
+    `${caller} saw ${seen.status ?? 'no response'} ${seen.requestId ?? ''} ${seen.expectedNano ?? ''}`,
+  );
+  return reply;
+}
+
+export function chatBody({ isStream, maxTokens }: ChatKind): object {
+  return {
+    model: MODEL,
+    max_completion_tokens: maxTokens,
+    stream: isStream,
+    ...(isStream ? { stream_options: { include_usage: true } } : {}),
+    messages: [{ role: 'user', content: 'Hi' }],
+  };
+}
+
 /** The price of the usage in a whole JSON response, or in the last event of a stream. */
-function priceOf(body: string): bigint | undefined {
+export function priceOf(body: string): bigint | undefined {
   const usage = /"usage":\{[^}]*?"prompt_tokens":(\d+)[^}]*?"completion_tokens":(\d+)/.exec(body);
   if (usage === null) return undefined;
   return BigInt(usage[1]!) * PRICE_NANO.input + BigInt(usage[2]!) * PRICE_NANO.output;

@@ -8,8 +8,10 @@ import {
   hashTypedData,
   hexToBytes,
   numberToHex,
+  pad,
   toHex,
 } from 'viem';
+import { privateKeyToAddress } from 'viem/accounts';
 import { TOKEN_ABI, transferTypedData } from '../../src/payments/evm/chain.ts';
 import { recoverAddress } from '../../src/payments/sign-in/signatures.ts';
 import { Machine, world } from './world.ts';
@@ -19,6 +21,10 @@ const BLOCK_MS = 2_000;
 export const FINAL_DEPTH = 20;
 /** The receiver of all payments. */
 export const PAY_TO: Hex = '0x1111111111111111111111111111111111111111';
+/** Pays refunds to wallets. */
+export const REFUND_KEY: Hex = `0x${'33'.repeat(32)}`;
+const TREASURY = privateKeyToAddress(REFUND_KEY);
+const TREASURY_UNITS = 1_000_000_000_000n;
 /** All payments of the simulation are offered so. */
 export const OFFER = {
   network: 'eip155:8453',
@@ -85,6 +91,7 @@ export class Chain {
 
   constructor() {
     this.#add([], { balances: new Map(), used: new Set(), nonces: new Map() });
+    this.mint(TREASURY, TREASURY_UNITS);
   }
 
   start(): void {
@@ -104,7 +111,12 @@ export class Chain {
     return this.head.state.balances.get(address.toLowerCase()) ?? 0n;
   }
 
-  /** Units of all payments, also of those that were dropped; all have one receiver. */
+  /** Units of refunds. */
+  get refunded(): bigint {
+    return TREASURY_UNITS - this.balanceOf(TREASURY);
+  }
+
+  /** Units of all payments, also of those that were dropped. */
   get everReceived(): bigint {
     return [...this.#received.values()].reduce((sum, units) => sum + units, 0n);
   }
@@ -139,7 +151,7 @@ export class Chain {
   #cancel(rival: Transaction): void {
     const { args } = decodeFunctionData({ abi: TOKEN_ABI, data: rival.data });
     const [from, nonce] = [args?.[0], args?.[5]] as [Hex, Hex]; // of a transfer
-    this.cancel(from, nonce, rival);
+    if (from !== TREASURY) this.cancel(from, nonce, rival);
   }
 
   /** Cancels an authorization in the next block, if it is not used before. */
@@ -172,7 +184,8 @@ export class Chain {
       this.pool.delete(transaction.hash);
       state.nonces.set(transaction.from, next + 1);
       const logs = transferIfValid(transaction.data, state);
-      if (logs !== undefined) this.#received.set(logs[0]!.topics[2]!, BigInt(logs[1]!.data));
+      const isPayment = logs?.[1]?.topics[2] === pad(PAY_TO);
+      if (isPayment) this.#received.set(logs[0]!.topics[2]!, BigInt(logs[1]!.data));
       mined.push({ ...transaction, logs });
     }
     this.#add(mined, state);

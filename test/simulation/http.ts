@@ -97,11 +97,14 @@ export interface Reply {
   readonly body: string;
 }
 
-interface Post {
+interface Request {
+  /** Default: POST. */
+  readonly method?: 'GET';
   /** An API key. */
   readonly secret?: string;
   readonly headers?: Readonly<Record<string, string>>;
-  readonly body?: object;
+  /** JSON; a text is sent as it is. */
+  readonly body?: object | string;
   /** Reads only so many bytes of the response, and leaves. */
   readonly leaveAfterBytes?: number;
   /** Leaves after so long. */
@@ -130,10 +133,10 @@ function connectionTo(port: string): net.Socket {
   return socket;
 }
 
-/** Sends a POST request. Resolves to `undefined` if the response did not arrive whole. */
+/** Sends a request. Resolves to `undefined` if the response did not arrive whole. */
 export function send(
   url: string,
-  { secret, headers, body, leaveAfterBytes = Infinity, patienceMs }: Post,
+  { method, secret, headers, body, leaveAfterBytes = Infinity, patienceMs }: Request,
 ): Promise<Reply | undefined> {
   const { host, port, pathname } = new URL(url);
   const { promise, resolve } = Promise.withResolvers<Reply | undefined>();
@@ -166,15 +169,15 @@ export function send(
   };
   socket.on('data', receive);
   socket.on('close', lost);
-  const text = body === undefined ? '' : JSON.stringify(body);
+  const text = typeof body === 'object' ? JSON.stringify(body) : (body ?? '');
   const lines = Object.entries({
     host,
     ...(secret !== undefined && { authorization: `Bearer ${secret}` }),
-    ...(body !== undefined && { 'content-type': JSON_TYPE }),
+    ...(typeof body === 'object' && { 'content-type': JSON_TYPE }),
     'content-length': Buffer.byteLength(text),
     ...headers,
   });
   const head = lines.map(([name, value]) => `${name}: ${value}\r\n`).join('');
-  socket.write(`POST ${pathname} HTTP/1.1\r\n${head}\r\n${text}`);
+  socket.write(`${method ?? 'POST'} ${pathname} HTTP/1.1\r\n${head}\r\n${text}`);
   return promise;
 }

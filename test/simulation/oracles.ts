@@ -57,6 +57,7 @@ export async function runIsRight(app: App, town: Town, hasLeases = false): Promi
   await creditsArePosted(app, town);
   await cardsAreCredited(app, town.stripe);
   await walletsAreCredited(app, town);
+  await allHaveEnded(app, 'batches_batch', ['completed', 'failed', 'expired', 'cancelled']);
   nothingRuns(app);
   if (hasLeases) return;
   const { openHolds } = await app.stores.ledger.audit();
@@ -165,14 +166,21 @@ async function cardsAreCredited(app: App, stripe: StripeDouble): Promise<void> {
   );
 }
 
-/** Wallets are credited with the transfers that are in the chain. */
+/** Wallets are credited with the transfers that are in the chain, and debited with refunds to them. */
 async function walletsAreCredited(app: App, { chain }: Town): Promise<void> {
   const posted = await postedBy(app, 'base');
-  const receivedUnits = chain.balanceOf(PAY_TO);
+  const units = chain.balanceOf(PAY_TO) - chain.refunded;
   demand(
-    posted === receivedUnits * NANO_PER_UNIT,
-    () => `${posted} from wallets, the chain has ${receivedUnits} units`,
+    posted === units * NANO_PER_UNIT,
+    () => `${posted} from wallets, the chain has ${units} units`,
   );
+  await allHaveEnded(app, 'payments_refund', ['paid', 'failed']);
+}
+
+async function allHaveEnded(app: App, table: string, ends: readonly string[]): Promise<void> {
+  const sql = `SELECT * FROM ${table} WHERE state NOT IN (${ends.map((end) => `'${end}'`).join()})`;
+  const open = await app.stores.store.query(sql);
+  demand(open.length === 0, () => `Rows of ${table} did not end: ${text(open)}`);
 }
 
 /** Sum that accounts have received by a way of payment, without returned payments. */

@@ -3,6 +3,7 @@ import { type Hex, toHex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { decimalUsd } from '../../src/core/money.ts';
 import { transferTypedData } from '../../src/payments/evm/chain.ts';
+import { type ChatKind, chat, chatKind } from './callers.ts';
 import { OFFER, PAY_TO, seconds } from './chain.ts';
 import { send } from './http.ts';
 import type { CallerAccount, Town } from './town.ts';
@@ -17,29 +18,55 @@ const MAX_TRIES = 6;
 /** Some wallets cancel a payment so soon after they have signed it: mostly before or after a block. */
 const MAX_CANCEL_MS = [2_500, 8_000];
 
-/** Credits callers by the API, and repeats each credit under its reference until it is confirmed. */
+/** Credits callers and pays credit back, and repeats each of both under its reference until it is confirmed. */
 export async function operate(town: Town): Promise<void> {
   const { random } = world();
   for (let count = 0; !town.isOver; count += 1) {
     await world().sleep(random.between(1, 2 * town.plan.creditEveryMs));
-    const { accountId, kind } = random.pick(town.accounts);
-    const amountNano = BigInt(random.between(1, kind === 'poor' ? 10 : 50_000) * CREDIT_STEP_NANO);
     const reference = `move-${count}-of-this-run`;
-    while (!town.isCalm) {
-      const reply = await send(`${town.url()}/admin/accounts/${accountId}/credit`, {
-        secret: town.owner,
-        body: { amountUsd: decimalUsd(amountNano), reference },
-        patienceMs: random.once(3) ? random.between(1, 50) : PATIENCE_MS,
-      });
-      world().note(`operator saw ${reply?.status ?? 'no response'} for ${reference}`);
-      if (reply?.status === 200) {
-        town.credited.set(reference, { accountId, amountNano });
-        town.happens('confirmation');
-        break;
-      }
-      await world().sleep(random.between(100, 5_000));
-    }
+    if (random.once(3)) await refund(town, reference);
+    else await credit(town, reference);
   }
+}
+
+async function credit(town: Town, reference: string): Promise<void> {
+  const { random } = world();
+  const { accountId, kind } = random.pick(town.accounts);
+  const amountNano = BigInt(random.between(1, kind === 'poor' ? 10 : 50_000) * CREDIT_STEP_NANO);
+  const body = { amountUsd: decimalUsd(amountNano), reference };
+  if ((await move(town, `${accountId}/credit`, body)) !== 200) return;
+  town.credited.set(reference, { accountId, amountNano });
+  town.happens('confirmation');
+}
+
+/** Pays credit back to a wallet or a card. */
+async function refund(town: Town, reference: string): Promise<void> {
+  const { random } = world();
+  const payers = town.accounts.filter(({ kind }) => kind === 'payer');
+  const to = [
+    ...town.wallets.map((address) => `${address}/refund`),
+    ...payers.map(({ accountId }) => `${accountId}/card-refund`),
+  ];
+  const amountUsd = random.once(3) ? 'all' : `${random.between(1, 6)}.00`;
+  if (to.length > 0) await move(town, random.pick(to), { amountUsd, reference });
+}
+
+/** Repeats a request of the operator until it is confirmed or rejected; returns the status. */
+async function move(town: Town, path: string, body: object): Promise<number | undefined> {
+  const { random } = world();
+  while (!town.isCalm) {
+    const reply = await send(`${town.url()}/admin/accounts/${path}`, {
+      secret: town.owner,
+      body,
+      patienceMs: random.once(3) ? random.between(1, 50) : PATIENCE_MS,
+    });
+    world().note(
+      `operator saw ${reply?.status ?? 'no response'} for ${path} ${JSON.stringify(body)}`,
+    );
+    if (reply !== undefined && reply.status < 500 && reply.status !== 429) return reply.status;
+    await world().sleep(random.between(100, 5_000));
+  }
+  return undefined;
 }
 
 /** Payers pay with cards, banks decide and dispute, and webhooks arrive late, twice or never. */
@@ -96,17 +123,19 @@ async function deliverSome(town: Town): Promise<void> {
   }
 }
 
-/** Pays until the run is over, and repeats a payment that has no final response. */
-export async function payByWallet(town: Town): Promise<void> {
+/** Pays for credit or a chat until the run is over, and repeats a payment that has no final response. */
+export async function payByWallet(town: Town, name: string): Promise<void> {
   const { random } = world();
   const { chain } = town;
   const account = privateKeyToAccount(toHex(random.bytes(32)));
   chain.mint(account.address, BigInt(1_000 * UNITS_PER_USD));
+  town.wallets.push(account.address);
   for (let count = 1; !town.isOver; count += 1) {
     await world().sleep(random.between(1_000, 10_000));
     const nonce = toHex(random.bytes(32));
     const units = random.between(5 * UNITS_PER_USD, 12 * UNITS_PER_USD);
     const header = await headerOf(account, units, nonce);
+    const what = random.once(2) ? chatKind() : undefined;
     if (random.once(3)) {
       const cancel = (): void => {
         chain.cancel(account.address, nonce);
@@ -117,15 +146,10 @@ export async function payByWallet(town: Town): Promise<void> {
     for (let tries = 0; tries < MAX_TRIES; tries += 1) {
       const copies = random.once(6) ? 2 : 1;
       const replies = await Promise.all(
-        Array.from({ length: copies }, () =>
-          send(`${town.url()}/x402/top-up`, {
-            headers: { 'payment-signature': header },
-            patienceMs: random.once(4) ? random.between(1, 3_000) : PATIENCE_MS,
-          }),
-        ),
+        Array.from({ length: copies }, () => payOnce(town, name, header, what)),
       );
       const statuses = replies.map((reply) => reply?.status ?? 0);
-      world().note(`a wallet saw ${statuses.join(' and ')} for payment ${count}`);
+      world().note(`${name} saw ${statuses.join(' and ')} for payment ${count}`);
       if (statuses.includes(200) && !chain.hasEverReceived(nonce)) {
         throw new DefectFound(`Payment ${count} is confirmed, and the chain never contained it`);
       }
@@ -133,6 +157,14 @@ export async function payByWallet(town: Town): Promise<void> {
       await world().sleep(random.between(500, 5_000));
     }
   }
+}
+
+async function payOnce(town: Town, name: string, header: string, what: ChatKind | undefined) {
+  const { random } = world();
+  const headers = { 'payment-signature': header };
+  const patienceMs = random.once(4) ? random.between(1, 3_000) : PATIENCE_MS;
+  if (what !== undefined) return await chat(town, { ...what, caller: name, headers, patienceMs });
+  return await send(`${town.url()}/x402/top-up`, { headers, patienceMs });
 }
 
 async function headerOf(

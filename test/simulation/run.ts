@@ -5,8 +5,9 @@ import type { Config } from '../../src/config/config.ts';
 import { usdToNano } from '../../src/core/money.ts';
 import { StoreUnavailable } from '../../src/db/db.ts';
 import { StripeDouble } from '../support/stripe-double.ts';
+import { runBatches } from './batch-callers.ts';
 import { BUDGET, CREDIT_USD, Caller, LIMIT_USD, MODEL } from './callers.ts';
-import { PAY_TO } from './chain.ts';
+import { PAY_TO, REFUND_KEY } from './chain.ts';
 import { closeDatabases } from './disk.ts';
 import { FareboxMachine } from './farebox-machine.ts';
 import { booksAreRight, nothingRuns, runIsRight } from './oracles.ts';
@@ -54,7 +55,7 @@ limits:
   plans: { paid: { text: { XS: &wide { requestsPerMinute: 1000000, tokensPerMinute: 1000000000 }, S: *wide, M: *wide, L: *wide } } }
 payments:
   ${stripe.yaml()}
-  base: { payTo: "${PAY_TO}", rpcUrl: ${JSON.stringify(nodes.map(({ url }) => url))}, gasKey: "${GAS_KEY}", confirmations: [{ fromUsd: 0, wait: 1 }, { fromUsd: 8, wait: 4 }] }
+  base: { payTo: "${PAY_TO}", rpcUrl: ${JSON.stringify(nodes.map(({ url }) => url))}, gasKey: "${GAS_KEY}", refundKey: "${REFUND_KEY}", confirmations: [{ fromUsd: 0, wait: 1 }, { fromUsd: 8, wait: 4 }] }
 ${database === undefined ? '' : `database: ${database.url}\ncluster: { connections: 4, deadAfterSeconds: ${DEAD_AFTER_SECONDS} }\n`}`;
 
 export class Run extends Town {
@@ -102,10 +103,17 @@ export class Run extends Town {
     const callers = this.accounts.map((account) =>
       new Machine(account.name).run(() => new Caller(account, this).run()),
     );
-    const wallets = Array.from({ length: this.plan.wallets }, (_, at) =>
-      new Machine(`wallet ${at + 1}`).run(() => payByWallet(this)),
-    );
-    const others = [operate(this), payByCard(this), this.#inspector(), ...wallets];
+    const wallets = Array.from({ length: this.plan.wallets }, (_, at) => {
+      const name = `wallet ${at + 1}`;
+      return new Machine(name).run(() => payByWallet(this, name));
+    });
+    const others = [
+      operate(this),
+      payByCard(this),
+      runBatches(this),
+      this.#inspector(),
+      ...wallets,
+    ];
     // Reports a defect at once.
     for (const other of others) other.catch((error: Error) => world().fail(error));
     await this.#strikes();

@@ -54,6 +54,8 @@ export class Town {
   /** Events of the card processor that wait for their delivery. */
   readonly events: StripeEvent[] = [];
   readonly accounts: CallerAccount[] = [];
+  /** Addresses of wallets. */
+  readonly wallets: string[] = [];
   readonly seen: Seen[] = [];
   /** Secret of the operator. */
   owner = '';

@@ -1,0 +1,102 @@
+/** Callers that upload requests in a file, start a batch, sometimes cancel it, and download its responses. */
+import { chatBody, chatKind, priceOf } from './callers.ts';
+import { type Reply, send } from './http.ts';
+import type { CallerAccount, Town } from './town.ts';
+import { DefectFound, world } from './world.ts';
+
+const PATIENCE_MS = 60_000;
+const MAX_PAUSE_MS = 20_000;
+const MAX_REQUESTS = 8;
+/** The price of a batch is half of that of its requests. */
+const PRICE_DIVISOR = 2n;
+const BOUNDARY = 'lines';
+const ENDED = /"status":"(?:completed|failed|cancelled|expired)"/;
+
+/** A line of a result file. */
+interface Line {
+  readonly custom_id: string;
+  readonly response: {
+    readonly status_code: number;
+    readonly request_id: string;
+    body: unknown;
+  } | null;
+}
+
+/** Runs one batch after the other until the run is over. */
+export async function runBatches(town: Town): Promise<void> {
+  const { random } = world();
+  const accounts = town.accounts.filter(({ kind }) => kind !== 'keyed');
+  for (let count = 1; accounts.length > 0; count += 1) {
+    await world().sleep(random.between(1, MAX_PAUSE_MS));
+    if (town.isOver) return;
+    await runBatch(town, random.pick(accounts), `batch-${count}`);
+  }
+}
+
+async function runBatch(town: Town, { secret }: CallerAccount, name: string): Promise<void> {
+  const { random } = world();
+  /** Repeats a request until it has a response that is no failure of the server. */
+  const ask = async (path: string, how: object = {}): Promise<Reply> => {
+    for (;;) {
+      const patienceMs = random.once(4) ? random.between(1, 500) : PATIENCE_MS;
+      const reply = await send(`${town.url()}${path}`, { secret, patienceMs, ...how });
+      world().note(`${name} saw ${reply?.status ?? 'no response'} for ${path}`);
+      if (reply !== undefined && reply.status < 500 && reply.status !== 429) return reply;
+      if (town.isCalm) throw new DefectFound(`${name} has no response for ${path}`);
+      await world().sleep(random.between(500, 5_000));
+    }
+  };
+  const lines = Array.from({ length: random.between(1, MAX_REQUESTS) }, (_, at) =>
+    lineOf(`${name}-${at}`),
+  );
+  const file = idOf(await ask('/files', uploadOf(lines)));
+  const body = { input_file_id: file, endpoint: '/v1/chat/completions', completion_window: '24h' };
+  const batch = idOf(await ask('/batches', { headers: { 'idempotency-key': name }, body }));
+  if (random.once(4)) await ask(`/batches/${batch}/cancel`);
+  for (;;) {
+    const { body: state } = await ask(`/batches/${batch}`, { method: 'GET' });
+    const files = [...state.matchAll(/"(?:output|error)_file_id":"([^"]+)"/g)];
+    for (const [, id] of ENDED.test(state) ? files : []) {
+      const content = await ask(`/files/${id}/content`, { method: 'GET' });
+      for (const line of content.body.trim().split('\n')) see(town, JSON.parse(line) as Line); // the format of OpenAI
+    }
+    if (ENDED.test(state)) return;
+    await world().sleep(random.between(500, 5_000));
+  }
+}
+
+/** Each request has the key of its line in its receipt. */
+function lineOf(key: string): string {
+  const body = { ...chatBody({ ...chatKind(), isStream: false }), metadata: { key } };
+  return JSON.stringify({ custom_id: key, method: 'POST', url: '/v1/chat/completions', body });
+}
+
+function uploadOf(lines: readonly string[]): object {
+  const part = (name: string, content: string): string =>
+    `--${BOUNDARY}\r\ncontent-disposition: form-data; name=${name}\r\n\r\n${content}\r\n`;
+  return {
+    headers: { 'content-type': `multipart/form-data; boundary=${BOUNDARY}` },
+    body: `${part('purpose', 'batch')}${part('file; filename=lines.jsonl', lines.join('\n'))}--${BOUNDARY}--\r\n`,
+  };
+}
+
+function idOf({ status, body }: Reply): string {
+  const id = /"id":"([^"]+)"/.exec(body)?.[1];
+  if (status !== 200 || id === undefined) throw new DefectFound(`A batch was rejected: ${body}`);
+  return id;
+}
+
+function see(town: Town, { custom_id: key, response }: Line): void {
+  if (response === null) return;
+  const { status_code: status, request_id: requestId, body } = response;
+  const price = priceOf(JSON.stringify(body));
+  town.seen.push({
+    caller: 'a batch',
+    key,
+    status,
+    isInternal: false,
+    requestId,
+    expectedNano: price === undefined ? undefined : price / PRICE_DIVISOR,
+    isBroken: false,
+  });
+}
