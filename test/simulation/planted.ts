@@ -163,7 +163,7 @@ export const PLANTED: Readonly<Record<string, PlantedBug>> = {
     "if (evidence?.kind === 'final' && evidence.isConfirmed) {",
     "if (evidence?.kind === 'final') {",
     'reason, FIRST_RECHECK_MS);',
-    'reason, 1e12);',
+    "reason, 0);\n    await table.recordCheck({ ...row, state: 'failed' }, { isFinal: true });",
   ],
   'a single node decides while the others are slow': [
     'payments/nodes.ts',
