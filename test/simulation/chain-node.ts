@@ -1,4 +1,5 @@
 /** A node of the chain with JSON-RPC, for the calls that a payment needs. It can lag behind, lie or fail. */
+import type { Socket } from 'node:net';
 import {
   type Hex,
   decodeFunctionData,
@@ -94,15 +95,28 @@ export class ChainNode {
     this.machine.run(() => {
       serveHttp(this.#port, ({ body }, socket) => {
         this.#respond(body).then(
-          (reply) => void socket.write(responseOf(200, JSON_TYPE, reply)),
+          (reply) => this.#send(socket, responseOf(200, JSON_TYPE, reply)),
           (error: Error) => world().fail(error),
         );
       });
     });
   }
 
+  /** A failing node also cuts responses. */
+  #send(socket: Socket, response: string): void {
+    const { random } = world();
+    const isCut = this.failOnce > 0 && random.once(2 * this.failOnce);
+    socket.write(isCut ? response.slice(0, random.between(1, response.length - 1)) : response);
+    if (isCut) socket.destroySoon();
+  }
+
   async #respond(body: string): Promise<string> {
-    const { id, method, params = [] } = JSON.parse(body) as Request; // sent by our server
+    const asked = JSON.parse(body) as Request | readonly Request[]; // sent by our server
+    if (!('length' in asked)) return await this.#result(asked);
+    return `[${(await Promise.all(asked.map((one) => this.#result(one)))).join()}]`;
+  }
+
+  async #result({ id, method, params = [] }: Request): Promise<string> {
     const { random } = world();
     try {
       if (this.failOnce > 0 && random.once(this.failOnce))

@@ -13,6 +13,7 @@ import { FareboxMachine } from './farebox-machine.ts';
 import { booksAreRight, nothingRuns, runIsRight } from './oracles.ts';
 import { operate, payByCard, payByWallet } from './people.ts';
 import type { FaultKind } from './plan.ts';
+import { callNodes } from './rpc-callers.ts';
 import { strike } from './strikes.ts';
 import { MODEL_PORTS, Town } from './town.ts';
 import { FAIR, Machine, world } from './world.ts';
@@ -53,6 +54,7 @@ limits:
   minimumCreditUsd: 0
   guard: { failures: 1000000 }
   plans: { paid: { text: { XS: &wide { requestsPerMinute: 1000000, tokensPerMinute: 1000000000 }, S: *wide, M: *wide, L: *wide } } }
+rpc: { networks: { base-mainnet: { upstreams: ${JSON.stringify(nodes.map(({ url }) => ({ url })))} } } }
 payments:
   ${stripe.yaml()}
   base: { payTo: "${PAY_TO}", rpcUrl: ${JSON.stringify(nodes.map(({ url }) => url))}, gasKey: "${GAS_KEY}", refundKey: "${REFUND_KEY}", confirmations: [{ fromUsd: 0, wait: 1 }, { fromUsd: 8, wait: 4 }] }
@@ -111,6 +113,7 @@ export class Run extends Town {
       operate(this),
       payByCard(this),
       runBatches(this),
+      callNodes(this),
       this.#inspector(),
       ...wallets,
     ];
