@@ -212,6 +212,16 @@ onEachStore('proxy rpc', (fixture) => {
     assert.equal(await b.cap.used(ALICE.accountId), 25);
   });
 
+  test('a charged response is sent even if its unused credits cannot be returned', async (t) => {
+    const b = await bench(t, oneError);
+    t.mock.method(b.cap, 'correct', () => Promise.reject(new Error('read ECONNRESET')));
+    for (const options of [{}, { key: 'k' }]) {
+      const { credits } = await b.send([call('eth_getBalance', 1), call('eth_call', 2)], options);
+      assert.equal(credits, 25);
+    }
+    assert.equal(await b.usdNano(), balanceAfter(50n));
+  });
+
   test('a request without a reply costs nothing and is not stored under its key', async (t) => {
     let isDead = true;
     const b = await bench(t, (request, response) => {

@@ -179,7 +179,7 @@ async function charge(priced: PricedCall, sale: Sale, token?: IdempotencyToken):
     if (sending !== undefined) await sending;
   } catch (error) {
     // A settled sale has already returned its unused credits.
-    if (sale.state !== 'settled') await giveCreditsBack(run, error);
+    if (sale.state !== 'settled') await correctCredits(run, 0);
     throw error;
   }
 }
@@ -255,7 +255,7 @@ async function settle(
   let settled: Pick<Settlement, 'after'>;
   if (token === undefined) settled = await sale.settle(outcome);
   else settled = await sale.answer(outcome, ({ after }) => ({ type: JSON_TYPE, body, after }));
-  const correcting = parts.credits.correct(run.reservation, credits);
+  const correcting = correctCredits(run, credits);
   if (correcting !== undefined) await correcting;
   return settled.after.usdNano;
 }
@@ -264,7 +264,7 @@ async function settle(
 async function release(run: Run, response: RpcResponse): Promise<void> {
   const counts = countsOf(run, { ...response, credits: 0 });
   await run.sale.release({ status: 'aborted', ...counts });
-  await run.parts.credits.correct(run.reservation, 0);
+  await correctCredits(run, 0);
 }
 
 function countsOf(
@@ -296,19 +296,16 @@ function keeperOf({ parts, context }: Run, token: IdempotencyToken): ResponseKee
   };
 }
 
-async function giveCreditsBack(
+/** Returns unused credits. Does not fail: they expire with their minute, and a charge is not undone. */
+function correctCredits(
   { parts, context, body, reservation }: Run,
-  after: unknown,
-): Promise<void> {
-  try {
-    await parts.credits.correct(reservation, 0);
-  } catch (error) {
-    // The credits expire with their minute, so the caller receives the first error.
+  usedCredits: number,
+): void | Promise<void> {
+  return parts.credits.correct(reservation, usedCredits)?.catch((error: unknown) => {
     const { requestId } = context;
     const fields = { requestId, network: body.network.slug, reason: reasonOf(error) };
-    const message = 'The credits of a failed request could not be returned';
-    parts.log.error({ ...fields, after: reasonOf(after) }, message);
-  }
+    parts.log.error(fields, 'The unused credits of a request could not be returned');
+  });
 }
 
 function setResponseHeaders(
