@@ -46,21 +46,28 @@ async function runBatch(town: Town, { secret }: CallerAccount, name: string): Pr
       await world().sleep(random.between(500, 5_000));
     }
   };
-  const lines = Array.from({ length: random.between(1, MAX_REQUESTS) }, (_, at) =>
-    lineOf(`${name}-${at}`),
-  );
-  const file = idOf(await ask('/files', uploadOf(lines)));
+  const size = random.between(1, MAX_REQUESTS);
+  const keys = Array.from({ length: size }, (_, at) => `${name}-${at}`);
+  const file = idOf(await ask('/files', uploadOf(keys.map(lineOf))));
   const body = { input_file_id: file, endpoint: '/v1/chat/completions', completion_window: '24h' };
   const batch = idOf(await ask('/batches', { headers: { 'idempotency-key': name }, body }));
   if (random.once(4)) await ask(`/batches/${batch}/cancel`);
   for (;;) {
     const { body: state } = await ask(`/batches/${batch}`, { method: 'GET' });
-    const files = [...state.matchAll(/"(?:output|error)_file_id":"([^"]+)"/g)];
-    for (const [, id] of ENDED.test(state) ? files : []) {
-      const content = await ask(`/files/${id}/content`, { method: 'GET' });
-      for (const line of content.body.trim().split('\n')) see(town, JSON.parse(line) as Line); // the format of OpenAI
+    if (ENDED.test(state)) {
+      const results: Line[] = [];
+      for (const [, id] of state.matchAll(/"(?:output|error)_file_id":"([^"]+)"/g)) {
+        const { body: text } = await ask(`/files/${id}/content`, { method: 'GET' });
+        const lines = text.trim().split('\n');
+        results.push(...lines.map((line) => JSON.parse(line) as Line)); // the format of OpenAI
+      }
+      const found = results.map((one) => one.custom_id).toSorted();
+      // A batch that is cancelled while its file is checked has none.
+      if (String(found) !== String(keys) && !state.includes('"total":0,'))
+        throw new DefectFound(`${name} has results for ${found}, not for ${keys}`);
+      for (const one of results) see(town, one);
+      return;
     }
-    if (ENDED.test(state)) return;
     await world().sleep(random.between(500, 5_000));
   }
 }
