@@ -6,6 +6,7 @@ import { world } from './world.ts';
 
 const PRICE_NANO = { input: 1_000n, output: 2_000n };
 export const MODEL = 'm';
+export const EMBEDDING_MODEL = 'e';
 /** Limits of keys, and per day of the budget of a `budgeted` caller. */
 export const LIMIT_USD = { capped: 0.004, budgeted: 0.04 } as const;
 export const BUDGET = { tag: 'team', value: 'red' } as const;
@@ -31,6 +32,7 @@ const RECONNECT_MS = 500;
 const ERROR_EVENT = 'data: {"error"';
 
 export interface ChatKind {
+  readonly isEmbedding: boolean;
   readonly isStream: boolean;
   readonly maxTokens: number;
 }
@@ -133,19 +135,28 @@ export class Caller {
 
 export function chatKind(): ChatKind {
   const { random } = world();
-  return { isStream: random.once(2), maxTokens: random.between(1, random.pick(MAX_TOKENS)) };
+  const isStream = random.once(2);
+  return {
+    isStream,
+    isEmbedding: !isStream && random.once(3),
+    maxTokens: random.between(1, random.pick(MAX_TOKENS)),
+  };
 }
 
-/** Sends a chat and records what its caller saw. */
+/** Sends a chat or an embedding and records what its caller saw. */
 export async function chat(town: Town, how: Chat): Promise<Reply | undefined> {
   const { caller, key, metadata, url = town.url() } = how;
   town.happens(`request to ${url}`);
   if (key !== undefined) town.happens(`keyed request to ${url}`);
-  const reply = await send(`${url}/chat/completions`, {
-    patienceMs: PATIENCE_MS,
-    ...how,
-    body: { ...chatBody(how), metadata },
-  });
+  const tags = metadata && { 'x-svc-metadata': JSON.stringify(metadata) };
+  const given = { patienceMs: PATIENCE_MS, ...how };
+  const reply = how.isEmbedding
+    ? await send(`${url}/embeddings`, {
+        ...given,
+        headers: { ...how.headers, ...tags },
+        body: { model: EMBEDDING_MODEL, input: ['Hi', 'there'] },
+      })
+    : await send(`${url}/chat/completions`, { ...given, body: { ...chatBody(how), metadata } });
   const seen: Seen = {
     caller,
     key,
@@ -172,9 +183,11 @@ export function chatBody({ isStream, maxTokens }: ChatKind): object {
   };
 }
 
-/** The price of the usage in a whole JSON response, or in the last event of a stream. */
+/** The price of the usage in a whole JSON response, or in the last event of a stream. Embeddings have no completion. */
 export function priceOf(body: string): bigint | undefined {
-  const usage = /"usage":\{[^}]*?"prompt_tokens":(\d+)[^}]*?"completion_tokens":(\d+)/.exec(body);
+  const usage = /"usage":\{[^}]*?"prompt_tokens":(\d+)[^}]*?(?:"completion_tokens":(\d+)|\})/.exec(
+    body,
+  );
   if (usage === null) return undefined;
-  return BigInt(usage[1]!) * PRICE_NANO.input + BigInt(usage[2]!) * PRICE_NANO.output;
+  return BigInt(usage[1]!) * PRICE_NANO.input + BigInt(usage[2] ?? 0) * PRICE_NANO.output;
 }

@@ -11,6 +11,8 @@ export interface ModelFaults {
 }
 
 interface Asked {
+  /** Only of embeddings. */
+  readonly input?: readonly string[];
   readonly stream?: boolean;
   readonly max_tokens?: number;
   readonly max_completion_tokens?: number;
@@ -64,6 +66,9 @@ export class ModelServer {
       completion_tokens: tokens,
       total_tokens: PROMPT_TOKENS + tokens,
     };
+    if (asked.input !== undefined) {
+      return void socket.write(responseOf(200, JSON_TYPE, embeddingsOf(asked.input)));
+    }
     if (asked.stream === true) return stream(socket, tokens, usage, failure === 'cut stream');
     const message = { role: 'assistant', content: 'word '.repeat(tokens) };
     const reply = responseOf(
@@ -83,6 +88,12 @@ export class ModelServer {
     await world().sleep(5);
     socket.resetAndDestroy();
   }
+}
+
+function embeddingsOf(input: readonly string[]): string {
+  const data = input.map((_, index) => ({ object: 'embedding', index, embedding: [0.5, 0.25] }));
+  const usage = { prompt_tokens: PROMPT_TOKENS, total_tokens: PROMPT_TOKENS };
+  return JSON.stringify({ object: 'list', model: 'e', data, usage });
 }
 
 async function stream(

@@ -6,7 +6,7 @@ import { usdToNano } from '../../src/core/money.ts';
 import { StoreUnavailable } from '../../src/db/db.ts';
 import { StripeDouble } from '../support/stripe-double.ts';
 import { runBatches } from './batch-callers.ts';
-import { BUDGET, CREDIT_USD, Caller, LIMIT_USD, MODEL } from './callers.ts';
+import { BUDGET, CREDIT_USD, Caller, EMBEDDING_MODEL, LIMIT_USD, MODEL } from './callers.ts';
 import { PAY_TO, REFUND_KEY } from './chain.ts';
 import { closeDatabases } from './disk.ts';
 import { FareboxMachine } from './farebox-machine.ts';
@@ -48,6 +48,11 @@ models:
     context: 8192
     maxCompletionTokens: 64
     price: { input: 1, output: 2 }
+    replicas: [${MODEL_PORTS.map((_, at) => `{ engine: gpu${at + 1} }`).join(', ')}]
+  - id: ${EMBEDDING_MODEL}
+    type: embedding
+    embedding: { dimensions: 2 }
+    price: { input: 1 }
     replicas: [${MODEL_PORTS.map((_, at) => `{ engine: gpu${at + 1} }`).join(', ')}]
 limits:
   starterCreditUsd: 100
