@@ -61,10 +61,13 @@ async function runBatch(town: Town, { secret }: CallerAccount, name: string): Pr
         const lines = text.trim().split('\n');
         results.push(...lines.map((line) => JSON.parse(line) as Line)); // the format of OpenAI
       }
-      const found = results.map((one) => one.custom_id).toSorted();
+      const found = results
+        .map((one) => one.custom_id)
+        .toSorted()
+        .join();
       // A batch that is cancelled while its file is checked has none.
-      if (String(found) !== String(keys) && !state.includes('"total":0,'))
-        throw new DefectFound(`${name} has results for ${found}, not for ${keys}`);
+      if (found !== keys.join() && !state.includes('"total":0,'))
+        throw new DefectFound(`${name} has results for ${found}, not for ${keys.join()}`);
       for (const one of results) see(town, one);
       return;
     }
