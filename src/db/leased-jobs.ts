@@ -13,7 +13,7 @@ import { type Parameter, type Queryable, type Row, type Store, placesFrom } from
 
 export const NO_LEASE = `lease_owner = '', lease_until_ms = 0`;
 
-/** Of a job between two runs. */
+/** Longest time between two runs of a job. */
 export const LONGEST_PAUSE_MS = 10 * MINUTE_MS;
 
 export interface LeaseOptions {
