@@ -29,7 +29,7 @@ export interface AccountParts {
   readonly catalog: Catalog;
   readonly windows: Windows;
   readonly limitLog: LimitLog;
-  readonly failureLog: Pick<FailureLog, 'find'>;
+  readonly failureLog: Pick<FailureLog, 'find' | 'flush'>;
   readonly endpointLimits: EndpointLimits;
   readonly idempotency: Pick<Idempotency, 'storageOf'>;
   readonly clock: Clock;

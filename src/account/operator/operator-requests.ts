@@ -176,6 +176,8 @@ async function sendFailures(parts: AccountParts, context: RequestContext): Promi
     engine,
     code,
   };
+  // Lists the request that the operator has just seen failing.
+  await parts.failureLog.flush();
   const store = parts.stores.store.readerFor('');
   const { rows, next } = await failuresOf(store, filter, { limit, below });
   const names = await accountNames(
