@@ -4,7 +4,7 @@
  * folder.
  */
 import { existsSync, readdirSync } from 'node:fs';
-import { copyFile, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
+import { copyFile, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { EngineInput } from '../engines/media/media.ts';
 import type { JobInput } from './job.ts';
@@ -40,13 +40,18 @@ export class MediaStore {
       const file = `${jobId}/${index}`;
       const to = this.pathOf('inputs', file);
       await move(path, to);
+      await flush(to, 'r+');
       sizeBytes += (await stat(to)).size;
       inputs.push({ role, file, mimeType });
     }
+    if (given.length > 0) await flushNames(this.pathOf('inputs', jobId));
     return { inputs, sizeBytes };
   }
 
-  /** `write` fills a temporary file, which becomes the result atomically if it returns true. */
+  /**
+   * `write` fills a temporary file, which becomes the result atomically if it returns true. The
+   * result then outlasts a loss of power, because its job is charged next.
+   */
   async storeResult(
     jobId: string,
     owner: string,
@@ -58,7 +63,9 @@ export class MediaStore {
     try {
       if (!(await write(part))) return 0;
       const { size } = await stat(part);
+      await flush(part, 'r+');
       await rename(part, result);
+      await flushNames(join(this.#folder, 'results'));
       return size;
     } finally {
       await rm(part, { force: true });
@@ -91,6 +98,20 @@ export class MediaStore {
     const facts = await stat(this.pathOf(kind, name)).catch(() => undefined);
     return facts !== undefined && facts.mtimeMs < beforeMs;
   }
+}
+
+async function flush(path: string, flags: 'r' | 'r+'): Promise<void> {
+  const file = await open(path, flags);
+  try {
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}
+
+/** Flushes the names of the files in a folder. Windows cannot open folders. */
+async function flushNames(folder: string): Promise<void> {
+  if (process.platform !== 'win32') await flush(folder, 'r');
 }
 
 async function move(from: string, to: string): Promise<void> {

@@ -11,6 +11,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { open as openFile } from 'node:fs/promises';
 import { after, test } from 'node:test';
 import { inTimeOfCaller, onEachStore } from '../../test/databases/stores.ts';
 import { Fault } from '../core/faults.ts';
@@ -227,6 +228,21 @@ onEachStore('video jobs', (stores) => {
     await video.complete(lookup(id));
     await assert.rejects(video.retrieve(lookup(id)), { code: 'MEDIA_NOT_FOUND' });
     assert.deepEqual(await money.moves(id), ['hold', 'settle']);
+  });
+
+  test('a video and its name are flushed to the disk before it is sold', async (context) => {
+    const { video, engines, money, folder, until } = await open();
+    const steps: string[] = [];
+    const file = await openFile(folder);
+    const handle: { sync: () => Promise<void> } = Object.getPrototypeOf(file);
+    await file.close();
+    context.mock.method(handle, 'sync', async () => void steps.push('flush'));
+    context.mock.method(money, 'settle', async () => void steps.push('settle'));
+    video.start();
+    const { id } = await video.queue(jobRequest());
+    engines.pollResult = { kind: 'done' };
+    await until(() => isMade(video, id));
+    assert.deepEqual(steps, ['flush', 'flush', 'settle']);
   });
 
   test('a key is charged in the transaction that queues its job, a wallet later', async () => {
