@@ -3,6 +3,7 @@
  * previous state and, for a worker, the lease of its process. So exactly one of several processes
  * changes a job, and a delayed one changes nothing.
  */
+import { MINUTE_MS } from '../core/clock.ts';
 import { type LeaseOptions, LeasedTable, NO_LEASE, type Queryable, oneAtATime } from '../db/db.ts';
 import type { EnginePlace, EngineRef } from '../engines/media/media.ts';
 import {
@@ -16,6 +17,8 @@ import {
 
 const PPM = 1e6;
 const BATCH = 100;
+/** A hold takes a second; a job that is `admitting` for this long was left by a dead process. */
+const ABANDONED_MS = 10 * MINUTE_MS;
 const OPEN = `state IN ('queued', 'submitted', 'running', 'storing')`;
 const AT_ENGINE = `state IN ('submitted', 'running')`;
 
@@ -223,9 +226,11 @@ export class JobTable extends LeasedTable<VideoJob> {
     return rows.map(jobOf)[0];
   }
 
-  async abandoned(beforeMs: number): Promise<VideoJob[]> {
-    const sql = `SELECT ${JOB_COLUMNS} FROM video_job WHERE state = 'admitting' AND created_ms < $1 LIMIT ${BATCH}`;
-    return await this.jobs(sql, [beforeMs]);
+  /** Jobs that a dead process was admitting: old ones, or all if no other process is running. */
+  async abandoned(isAlone: boolean): Promise<VideoJob[]> {
+    const isOld = isAlone ? '' : `AND due_ms < now_ms($1) - ${ABANDONED_MS}`;
+    const sql = `SELECT ${JOB_COLUMNS} FROM video_job WHERE state = 'admitting' ${isOld} LIMIT ${BATCH}`;
+    return await this.jobs(sql, isAlone ? [] : [this.clock.nowMs()]);
   }
 
   /** Marks the media as deleted and deletes the prompt. `true` if the media was present. */

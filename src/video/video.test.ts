@@ -328,6 +328,61 @@ onEachStore('video jobs', (stores) => {
     assert.deepEqual(await money.moves(id), ['hold', 'release']);
   });
 
+  test('a server whose clock was set back does not take its own new job for one of a dead process', async () => {
+    const { video, clock, money, until } = await open();
+    video.start({ alone: true });
+    clock.setWallBack(3_600_000);
+    const hold = async (job: VideoJob): Promise<void> => {
+      // The server looks for jobs of dead processes every minute.
+      const endMs = clock.monotonicMs() + 180_000;
+      await until(() => clock.monotonicMs() > endMs);
+      await money.hold(job);
+    };
+    const { id } = await video.queue(jobRequest(), { hold });
+    assert.deepEqual(await money.moves(id), ['hold']);
+  });
+
+  test('a hold that is placed after another process has given up its job is released', async () => {
+    const { video, another, money, until } = await open();
+    video.start();
+    another().start();
+    let heldId = '';
+    const hold = async (job: VideoJob): Promise<void> => {
+      heldId = job.id;
+      await until(async () => (await money.moves(heldId)).length > 0);
+      await money.hold(job);
+    };
+    await assert.rejects(video.queue(jobRequest(), { hold }), { code: 'SERVICE_UNAVAILABLE' });
+    await until(async () => (await money.moves(heldId)).length > 2, 60);
+    assert.deepEqual(await money.moves(heldId), ['hold', 'release', 'release']);
+  });
+
+  test('a job that was admitted although the reply of the database was lost keeps its files', async () => {
+    const { store, another, engines, folder, until } = await open();
+    let isLost = false;
+    const transaction: Store['transaction'] = async (work, options) => {
+      const result = await store.transaction(work, options);
+      if (isLost) throw new Error('the reply was lost');
+      return result;
+    };
+    const lossy = new Proxy(store, {
+      get: (target, name) => {
+        if (name === 'transaction') return transaction;
+        const member: unknown = Reflect.get(target, name, target);
+        return typeof member === 'function' ? member.bind(target) : member;
+      },
+    });
+    const video = another({ store: lossy });
+    const together = async (): Promise<void> => void (isLost = true);
+    const wanted = jobRequest({ inputs: imageIn(folder) });
+    await assert.rejects(video.queue(wanted, { together }), /reply was lost/);
+    isLost = false;
+    engines.createResult = { kind: 'busy', retryAfterMs: undefined, detail: 'full' };
+    video.start();
+    await until(() => engines.orders.length > 5);
+    for (const { path } of engines.orders.at(-1)!.inputs) assert.ok(existsSync(path));
+  });
+
   test('a job that the engine rejects is refunded once and returns the reason', async () => {
     const { video, engines, refunded } = await open();
     video.start();

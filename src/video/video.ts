@@ -133,9 +133,14 @@ export class Video {
    * those of the steps.
    */
   async queue(request: QueueJob, steps: QueueSteps): Promise<QueuedJob> {
+    const { ids, clock } = this.#parts;
+    const id = uuidOf(ids.ordered(clock.nowMs()));
+    return await this.#worker.whileAdmitting(id, () => this.#queue(id, request, steps));
+  }
+
+  async #queue(id: string, request: QueueJob, steps: QueueSteps): Promise<QueuedJob> {
     const { ids, clock, maxOpenJobs, callbacks } = this.#parts;
     const { inputs: given, webhookUrl, withDownload, ...job } = request;
-    const id = uuidOf(ids.ordered(clock.nowMs()));
     const downloadToken = withDownload ? ids.bytes(TOKEN_BYTES).toString('base64url') : undefined;
     const { inputs, sizeBytes: inputBytes } = await this.#files.adopt(id, given);
     const downloadHash = downloadToken === undefined ? null : sha256Hex(downloadToken);

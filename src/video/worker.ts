@@ -66,8 +66,6 @@ const MAX_UNCLEAR = 2;
 const SWEEP_MS = MINUTE_MS;
 /** After this time, a hold whose response was lost has been committed or has failed. */
 const HOLD_KNOWN_MS = 10 * SECOND_MS;
-/** A hold takes a second; a job that is `admitting` for this long was left by a dead process. */
-const ABANDONED_MS = 10 * MINUTE_MS;
 const SWEEP_BATCH = 100;
 /** Minimum age before an unreferenced file is deleted. */
 const ORPHAN_AGE_MS = HOUR_MS;
@@ -82,13 +80,12 @@ export class Worker {
   readonly #tries: JobTries;
   readonly #worker: JobWorker<VideoJob>;
   #isSweeping = false;
-  /** Start of this process; jobs that were `admitting` before belong to a dead process. */
   readonly #startedMs: number;
   /** Files from before this process; if it runs alone, a dead process left them. */
   readonly #oldFiles: ReadonlySet<string>;
   #isAlone = false;
-  /** Jobs that this process could not admit, with the monotonic time of the attempt. */
-  readonly #unadmitted = new Map<string, number>();
+  /** Jobs that this process admits; with a monotonic time, those that it could not admit then. */
+  readonly #admitting = new Map<string, number | undefined>();
   #stopSweeping: (() => void) | undefined;
 
   constructor(parts: VideoParts, table: JobTable, files: MediaStore, space: ResultSpace) {
@@ -139,10 +136,10 @@ export class Worker {
 
   async #claim(running: readonly VideoJob[]): Promise<VideoJob[]> {
     const { clock } = this.#parts;
-    for (const [id, sinceMs] of this.#unadmitted) {
-      if (clock.monotonicMs() - sinceMs < HOLD_KNOWN_MS) continue;
+    for (const [id, sinceMs] of this.#admitting) {
+      if (sinceMs === undefined || clock.monotonicMs() - sinceMs < HOLD_KNOWN_MS) continue;
       await this.#abandon(id);
-      this.#unadmitted.delete(id);
+      this.#admitting.delete(id);
     }
     const free = MAX_RUNNING - running.length;
     return free <= 0 ? [] : await this.#table.claim(free, running);
@@ -344,16 +341,33 @@ export class Worker {
     return cancelled;
   }
 
+  /** Runs the admission of a job, which until then does not belong to a dead process. */
+  async whileAdmitting<T>(id: string, admit: () => Promise<T>): Promise<T> {
+    this.#admitting.set(id, undefined);
+    try {
+      return await admit();
+    } finally {
+      if (this.#admitting.get(id) === undefined) this.#admitting.delete(id);
+    }
+  }
+
   /**
    * Ends a job that could not be admitted, as soon as the state of its hold is certain. Waits while
    * the database is unreachable; if this process dies, the sweep of another one finds the job.
    */
   giveBackSoon(id: string): void {
-    this.#unadmitted.set(id, this.#parts.clock.monotonicMs());
+    this.#admitting.set(id, this.#parts.clock.monotonicMs());
   }
 
   async #abandon(id: string): Promise<void> {
-    await this.#refund(id, 'nobody', FAILURES.abandoned);
+    const { store, money } = this.#parts;
+    if ((await this.#refund(id, 'nobody', FAILURES.abandoned)) === undefined) {
+      const job = await this.#table.find('id', id);
+      // It was admitted, although the response to its commit was lost.
+      if (job !== undefined && job.state !== 'failed') return;
+      // Another process has ended it before; the hold may have been placed after that.
+      if (job !== undefined) await store.transaction((tx) => money.release(tx, job));
+    }
     await this.#files.remove('inputs', id);
   }
 
@@ -445,8 +459,9 @@ export class Worker {
       for (const id of await this.#table.expireMedia(nowMs))
         await this.#files.remove('results', id);
       await this.#table.deleteOld(nowMs - KEEP_JOBS_MS);
-      const deadMs = Math.max(this.#isAlone ? this.#startedMs : 0, nowMs - ABANDONED_MS);
-      for (const { id } of await this.#table.abandoned(deadMs)) await this.#abandon(id);
+      for (const { id } of await this.#table.abandoned(this.#isAlone)) {
+        if (!this.#admitting.has(id)) await this.#abandon(id);
+      }
       await this.#removeOrphans();
     } catch (error) {
       // The next sweep retries.
