@@ -1,6 +1,6 @@
 /**
  * Raises the fees of transactions that wait too long: the same call with the same nonce and higher fees, so
- * that the chain mines one of them and never both.
+ * that the chain mines one of them and never both. Fills nonces that were reserved and not used.
  *
  * Invariants: the new bytes replace the old ones in the database before a node receives them, and only one
  * process writes them; fees stay below the configured cap. The log of the authorization, which is in both,
@@ -37,6 +37,8 @@ export interface Fees {
 export interface GasKeyOptions extends Pick<RailOptions, 'store' | 'clock' | 'log'> {
   readonly client: EvmClient;
   readonly key: EvmKey;
+  readonly chainId: number;
+  readonly maxGas: bigint;
   readonly maxFeePerGas: bigint;
 }
 
@@ -71,8 +73,10 @@ export class FeeReplacement {
     if ((await this.#waiting()).length === 0) return;
     this.#mined = await client.getTransactionCount({ address: key.address });
     const rows = await this.#waiting();
-    if (rows.length === 0) return;
+    const [first] = rows;
+    if (first === undefined) return;
     const market = await this.#marketFees();
+    await this.#fillBelow(Number(first.number), market);
     for (const row of rows) await this.#raise(row, market);
   }
 
@@ -84,6 +88,33 @@ export class FeeReplacement {
        ORDER BY number LIMIT $5`,
       [this.#gasKey, this.#mined, clock.nowMs(), STUCK_AFTER_MS, MAX_REPLACED],
     );
+  }
+
+  /**
+   * Sends empty transactions with the nonces that no transaction has: a process that has ended had
+   * reserved them, and the chain mines no later one before.
+   */
+  async #fillBelow(until: number, market: Fees): Promise<void> {
+    const { client, key, chainId, maxGas, store, clock, log } = this.#options;
+    const { address } = key;
+    const pending = await client.getTransactionCount({ address, blockTag: 'pending' });
+    for (let nonce = pending; nonce < until; nonce += 1) {
+      const empty = { to: address, value: 0n } as const;
+      const gas = await client.estimateGas({ account: address, ...empty, ...market });
+      if (gas > maxGas) throw new Error(`An empty transaction needs ${gas} gas`);
+      const call = { ...empty, ...market, gas, type: 'eip1559', chainId, nonce } as const;
+      const raw = signTransaction(key, call);
+      const nowMs = clock.nowMs();
+      const added = await store.query(
+        `INSERT INTO payments_gas_transaction (gas_key, number, raw_tx, sent_ms)
+         VALUES ($1, $2, $3, now_ms($4)) ON CONFLICT (gas_key, number) DO NOTHING RETURNING number`,
+        [this.#gasKey, nonce, raw, nowMs],
+      );
+      if (added.length === 0) continue;
+      log.warn({ number: nonce }, 'A gas nonce was lost: an empty transaction takes its place');
+      await storeSent(store, sentBy(this.#gasKey, BigInt(nonce), raw, nowMs));
+      await this.#broadcast(raw);
+    }
   }
 
   async #raise(row: WaitingRow, market: Fees): Promise<void> {

@@ -9,7 +9,8 @@ import { parseTransaction } from 'viem';
 import type { Hex } from 'viem';
 import { type AnvilChain, startAnvil } from '../../../test/chains/anvil.ts';
 import { openTestStore } from '../../../test/databases/stores.ts';
-import { systemClock } from '../../core/clock.ts';
+import { TestClock } from '../../../test/support/test-clock.ts';
+import { type Clock, systemClock } from '../../core/clock.ts';
 import { silentLog } from '../../core/log.ts';
 import type { Store } from '../../db/db.ts';
 import { PAYMENTS_MIGRATIONS } from '../migrations.ts';
@@ -37,10 +38,10 @@ describe('the sender of a gas key', () => {
     rmSync(folder, { recursive: true });
   });
 
-  const senderOn = (through: Store): EvmSender =>
+  const senderOn = (through: Store, by: Clock = clock): EvmSender =>
     new EvmSender({
       store: through,
-      clock,
+      clock: by,
       log: silentLog,
       client: openEvmNodes([chain.rpcUrl], clock).client,
       key,
@@ -84,6 +85,25 @@ describe('the sender of a gas key', () => {
     assert.equal(await chain.client.getTransactionCount(sent), 2);
   });
 
+  test('a gas nonce is used again if the reply of the database was lost when it was dealt', async () => {
+    let isLost = true;
+    const sender = senderOn({
+      ...store,
+      query: async (...of: Parameters<Store['query']>) => {
+        const rows = await store.query(...of);
+        if (!isLost || !of[0].includes('RETURNING next_nonce')) return rows;
+        isLost = false;
+        throw new Error('the reply was lost');
+      },
+    } as Store);
+    await assert.rejects(
+      sender.send(call, async () => undefined),
+      /the reply was lost/,
+    );
+    await sender.send(call, async () => undefined);
+    assert.equal(await chain.client.getTransactionCount(sent), 3);
+  });
+
   test('a gas nonce of a process that died is reused by the next process', async () => {
     await store.query(
       'UPDATE payments_gas_nonce SET next_nonce = next_nonce + 1, updated_ms = $1',
@@ -92,6 +112,20 @@ describe('the sender of a gas key', () => {
     const sender = senderOn(store);
     await sender.send(call, async () => undefined);
     await sender.send(call, async () => undefined);
-    assert.equal(await chain.client.getTransactionCount(sent), 4);
+    assert.equal(await chain.client.getTransactionCount(sent), 5);
+  });
+
+  test('a gas nonce of a process that died does not block others that go on', async () => {
+    const later = new TestClock(clock.nowMs());
+    const sender = senderOn(store, later);
+    await sender.send(call, async () => undefined);
+    await store.query('UPDATE payments_gas_nonce SET next_nonce = next_nonce + 1');
+    for (let more = 2; more > 0; more -= 1) await sender.send(call, async () => undefined);
+    await sender.feeReplacement.run();
+    // The nonce could belong to a process that is about to use it.
+    assert.equal(await chain.client.getTransactionCount(sent), 6);
+    later.advance(31_000);
+    await Promise.all([sender.feeReplacement.run(), senderOn(store, later).feeReplacement.run()]);
+    assert.equal(await chain.client.getTransactionCount(sent), 9);
   });
 });

@@ -22,11 +22,6 @@ import {
   signTransaction,
 } from './fee-replacement.ts';
 
-export interface EvmSenderOptions extends GasKeyOptions {
-  readonly chainId: number;
-  readonly maxGas: bigint;
-}
-
 export interface Call {
   readonly to: Hex;
   readonly data: Hex;
@@ -55,14 +50,14 @@ const GAS_MARGIN_PERCENT = 125n;
 const COLLISION = /nonce too low|replacement transaction underpriced|already (?:known|imported)/i;
 
 export class EvmSender {
-  readonly #options: EvmSenderOptions;
+  readonly #options: GasKeyOptions;
   readonly #gasKey: string;
   readonly feeReplacement: FeeReplacement;
   #last: Promise<unknown> = Promise.resolve();
   /** A nonce was reserved and not used, possibly by a process that ended. */
   #hasUnusedNumber = true;
 
-  constructor(options: EvmSenderOptions) {
+  constructor(options: GasKeyOptions) {
     this.#options = options;
     this.#gasKey = `eip155:${options.chainId}/${options.key.address.toLowerCase()}`;
     this.feeReplacement = new FeeReplacement(options, this.#gasKey, () => this.#marketFees());
@@ -200,6 +195,8 @@ export class EvmSender {
       address: key.address,
       blockTag: 'pending',
     });
+    // Also if the reply is lost.
+    this.#hasUnusedNumber = true;
     const [row] = await store.query<{ next_nonce: bigint }>(
       `INSERT INTO payments_gas_nonce (gas_key, next_nonce, updated_ms) VALUES ($1, $2, now_ms($3))
        ON CONFLICT (gas_key) DO UPDATE SET
@@ -212,6 +209,7 @@ export class EvmSender {
     );
     const number = Number(row?.next_nonce ?? pending + 1) - 1;
     if (number > pending) await this.#fillGap(pending, number);
+    this.#hasUnusedNumber = false;
     return number;
   }
 
