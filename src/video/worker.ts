@@ -135,11 +135,16 @@ export class Worker {
   }
 
   async #claim(running: readonly VideoJob[]): Promise<VideoJob[]> {
-    const { clock } = this.#parts;
+    const { clock, log } = this.#parts;
     for (const [id, sinceMs] of this.#admitting) {
       if (sinceMs === undefined || clock.monotonicMs() - sinceMs < HOLD_KNOWN_MS) continue;
-      await this.#abandon(id);
-      this.#admitting.delete(id);
+      try {
+        await this.#abandon(id);
+        this.#admitting.delete(id);
+      } catch (error) {
+        // Repeated with the next claim; other jobs go on.
+        log.warn({ job: id, reason: reasonOf(error) }, 'A video job could not be given up');
+      }
     }
     const free = MAX_RUNNING - running.length;
     return free <= 0 ? [] : await this.#table.claim(free, running);

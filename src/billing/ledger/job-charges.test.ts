@@ -55,8 +55,22 @@ onEachStore('charges of jobs', (fixture) => {
       const rows = await transactionsOf(store, 'a', { limit: 10, offset: 0 });
       return rows.map((row) => [row.kind, row.amount_nano, row.balance_after_nano]);
     };
-    return { store, clock, ledger, refund, close, clean, movements };
+    return { store, clock, ledger, hold, usage, refund, close, clean, movements };
   }
+
+  test('a hold that is placed after the release of its job is released by the next one', async () => {
+    const { store, ledger, hold, usage, clean } = await charged();
+    const requestId = 'late';
+    const failed = { ...usage, requestId, kind: 'video', status: 'failed' } as const;
+    const settle = { costNano: usdToNano('0'), usage: failed };
+    const release = () => store.transaction((tx) => ledger.settleIn(tx, settle));
+    assert.ok((await release()).fresh);
+    assert.ok((await ledger.hold({ ...hold, requestId, lifetime: 'durable' })).ok);
+    assert.equal((await ledger.funds('a')).heldUsdNano, usdToNano('0.35'));
+    assert.ok(!(await release()).fresh);
+    assert.equal((await ledger.funds('a')).heldUsdNano, 0n);
+    await clean();
+  });
 
   test('a failed job is refunded once, by a posting of its own', async () => {
     const b = await charged();

@@ -197,7 +197,7 @@ export class Ledger {
 
   async settleIn(tx: Queryable, request: SettleRequest): Promise<Settlement> {
     const parts = { clock: this.#clock, log: this.#log };
-    const [settled] = await settleRows(tx, parts, [{ request }], false);
+    const [settled] = await settleRows(tx, parts, [{ request }], true);
     assert(settled !== undefined, 'each settle has its result');
     return settled.settlement;
   }
