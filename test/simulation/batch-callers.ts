@@ -35,17 +35,7 @@ export async function runBatches(town: Town): Promise<void> {
 
 async function runBatch(town: Town, { secret }: CallerAccount, name: string): Promise<void> {
   const { random } = world();
-  /** Repeats a request until it has a response that is no failure of the server. */
-  const ask = async (path: string, how: object = {}): Promise<Reply> => {
-    for (;;) {
-      const patienceMs = random.once(4) ? random.between(1, 500) : PATIENCE_MS;
-      const reply = await send(`${town.url()}${path}`, { secret, patienceMs, ...how });
-      world().note(`${name} saw ${reply?.status ?? 'no response'} for ${path}`);
-      if (reply !== undefined && reply.status < 500 && reply.status !== 429) return reply;
-      if (town.isCalm) throw new DefectFound(`${name} has no response for ${path}`);
-      await world().sleep(random.between(500, 5_000));
-    }
-  };
+  const ask = untilDecided(town, name, secret);
   const size = random.between(1, MAX_REQUESTS);
   const keys = Array.from({ length: size }, (_, at) => `${name}-${at}`);
   const file = idOf(await ask('/files', uploadOf(keys.map(lineOf))));
@@ -73,6 +63,26 @@ async function runBatch(town: Town, { secret }: CallerAccount, name: string): Pr
     }
     await world().sleep(random.between(500, 5_000));
   }
+}
+
+/** Returns a function that repeats a request until it has a response that is no failure of the server. */
+export function untilDecided(
+  town: Town,
+  name: string,
+  secret: string,
+): (path: string, how?: object) => Promise<Reply> {
+  const { random } = world();
+  return async (path, how) => {
+    for (;;) {
+      const isHasty = random.once(4) && !town.isCalm;
+      const patienceMs = isHasty ? random.between(1, 500) : PATIENCE_MS;
+      const reply = await send(`${town.url()}${path}`, { secret, patienceMs, ...how });
+      world().note(`${name} saw ${reply?.status ?? 'no response'} for ${path}`);
+      if (reply !== undefined && reply.status < 500 && reply.status !== 429) return reply;
+      if (town.isCalm) throw new DefectFound(`${name} has no response for ${path}`);
+      await world().sleep(random.between(500, 5_000));
+    }
+  };
 }
 
 /** Each request has the key of its line in its receipt. */

@@ -142,7 +142,7 @@ export class Chain {
         if (rival !== undefined) continue;
         const fate = random.between(1, 4);
         if (fate <= 2) this.pool.set(transaction.hash, transaction);
-        if (fate === 3 && logs !== undefined) this.#cancel(transaction);
+        if (fate === 3 && logs?.length) this.#cancel(transaction);
       }
     }
     for (let left = dropped.length; left >= 0; left -= 1) this.#mine();
@@ -225,6 +225,7 @@ export function transferIfValid(data: Hex, state: State): Log[] | undefined {
 }
 
 export function transfer(data: Hex, state: State): Log[] {
+  if (data === '0x') return [];
   const { functionName, args } = decodeFunctionData({ abi: TOKEN_ABI, data });
   if (functionName !== 'transferWithAuthorization')
     throw new ChainError('execution reverted: unknown function');

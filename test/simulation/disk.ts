@@ -15,6 +15,8 @@ const FILE = 'farebox.db';
 const LOG = `${FILE}-wal`;
 /** Folder of the settles that PostgreSQL could not take; lines are appended to its files. */
 const JOURNALS = 'journal';
+/** Folder of videos and their inputs. */
+export const MEDIA = 'media';
 /** The log begins with a header, in which salts change when it is written from its start again. */
 const SALT_AT = 16;
 const SALT_BYTES = 8;
@@ -41,22 +43,35 @@ export function flushLater(file: number, done: (error: Error | null) => void): v
   });
 }
 
+/** Opens a file; nothing of a new one is flushed, as nothing of one that had its number before. */
+export function openedFile(path: string, flags: string): number {
+  const file = fs.openSync(path, flags);
+  if (flags === 'w') flushes.delete(fs.fstatSync(file).ino);
+  return file;
+}
+
+export function diskFull(): Error {
+  return Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' });
+}
+
 /** Replaces `open` of `fs.promises`: files that are written in order, and flushed. */
 export async function openNow(path: string, flags = 'r'): Promise<object> {
-  const file = fs.openSync(path, flags);
+  const file = openedFile(path, flags);
+  const flush = (): Promise<void> =>
+    new Promise((resolve, reject) =>
+      flushLater(file, (error) => (error === null ? resolve() : reject(error))),
+    );
   return {
     fd: file,
     appendFile: async (text: string) => {
       if (!world().weather.isFull) return fs.appendFileSync(file, text);
       fs.appendFileSync(file, text.slice(0, world().random.between(0, text.length - 1)));
-      throw Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' });
+      throw diskFull();
     },
     stat: async () => fs.fstatSync(file),
     truncate: async (size: number) => fs.ftruncateSync(file, size),
-    datasync: () =>
-      new Promise<void>((resolve, reject) =>
-        flushLater(file, (error) => (error === null ? resolve() : reject(error))),
-      ),
+    datasync: flush,
+    sync: flush,
     close: async () => fs.closeSync(file),
   };
 }
@@ -95,10 +110,10 @@ function markFlushed(log: string): void {
 
 const salts = Buffer.alloc(SALT_BYTES);
 
-/** The salts of a log, which is empty after a cut. */
+/** The salts of a log, which is empty after a cut. A folder has none. */
 function saltAt(file: number): bigint {
   salts.fill(0);
-  fs.readSync(file, salts, 0, SALT_BYTES, SALT_AT);
+  if (fs.fstatSync(file).isFile()) fs.readSync(file, salts, 0, SALT_BYTES, SALT_AT);
   return salts.readBigInt64LE();
 }
 
@@ -117,6 +132,7 @@ export function keepAfterCrash(folder: string, to: string): void {
   if (fs.existsSync(join(folder, FILE))) fs.copyFileSync(join(folder, FILE), join(to, FILE));
   keepLog(join(folder, LOG), join(to, LOG));
   closeDatabases(`${folder}/`);
+  keepMedia(join(folder, MEDIA), join(to, MEDIA));
   const journals = join(folder, JOURNALS);
   if (!fs.existsSync(journals)) return;
   fs.mkdirSync(join(to, JOURNALS));
@@ -125,6 +141,16 @@ export function keepAfterCrash(folder: string, to: string): void {
     if (name.endsWith('.journal')) keepLog(from, copy);
     // The lock of a file ends with its process.
     else if (!name.endsWith('.lock')) fs.copyFileSync(from, copy);
+  }
+}
+
+function keepMedia(folder: string, copy: string): void {
+  // A folder that servers share is on a machine of its own.
+  if (fs.lstatSync(folder, { throwIfNoEntry: false })?.isDirectory() !== true) return;
+  fs.cpSync(folder, copy, { recursive: true });
+  const names = fs.readdirSync(folder, { recursive: true }).map(String).toSorted();
+  for (const name of names) {
+    if (fs.statSync(join(folder, name)).isFile()) keepLog(join(folder, name), join(copy, name));
   }
 }
 

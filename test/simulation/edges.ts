@@ -12,7 +12,14 @@ import sqlite from 'node:sqlite';
 import timers from 'node:timers';
 import timersPromises from 'node:timers/promises';
 import workerThreads from 'node:worker_threads';
-import { SimulatedCheckpoint, prepareOn, flushLater, openNow } from './disk.ts';
+import {
+  SimulatedCheckpoint,
+  diskFull,
+  flushLater,
+  openNow,
+  openedFile,
+  prepareOn,
+} from './disk.ts';
 import { WorldSocket, connectTo, listenOn } from './network.ts';
 import { type Machine, type Timer, world } from './world.ts';
 
@@ -134,6 +141,35 @@ function immediateFiles(): Record<string, unknown> {
   return replaced;
 }
 
+/** Streams of files; a full disk takes nothing more. */
+const STREAM_FILES = {
+  open: (path: string, flags: string, _mode: number, done: (error: null, file: number) => void) =>
+    done(null, openedFile(path, flags)),
+  read: (
+    file: number,
+    into: Buffer,
+    offset: number,
+    length: number,
+    position: number | null,
+    done: (error: null, bytes: number, into: Buffer) => void,
+  ) => done(null, fs.readSync(file, into, offset, length, position), into),
+  write: (
+    file: number,
+    data: Buffer,
+    offset: number,
+    length: number,
+    position: number | null,
+    done: (error: Error | null, bytes: number) => void,
+  ) => {
+    if (world().weather.isFull) return done(diskFull(), 0);
+    done(null, fs.writeSync(file, data, offset, length, position));
+  },
+  close: (file: number, done: (error: null) => void) => {
+    fs.closeSync(file);
+    done(null);
+  },
+};
+
 export function replaceEdges(): void {
   // Node opens these pipes at their first use, and they are real.
   for (const output of [process.stdout, process.stderr]) output.on('error', () => undefined);
@@ -160,7 +196,14 @@ export function replaceEdges(): void {
   });
   replace(globalThis.crypto, { randomUUID });
   replace(fs.promises, { ...immediateFiles(), open: openNow });
-  replace(fs, { fdatasync: flushLater });
+  const { ReadStream, WriteStream } = fs;
+  replace(fs, {
+    fdatasync: flushLater,
+    createReadStream: (path: string, options?: object) =>
+      Reflect.construct(ReadStream, [path, { ...options, fs: STREAM_FILES }]) as fs.ReadStream,
+    createWriteStream: (path: string, options?: object) =>
+      Reflect.construct(WriteStream, [path, { ...options, fs: STREAM_FILES }]) as fs.WriteStream,
+  });
   replace(sqlite.DatabaseSync.prototype, {
     prepare(this: sqlite.DatabaseSync, sql: string) {
       return prepareOn(this, sql);

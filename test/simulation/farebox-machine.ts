@@ -2,7 +2,7 @@
  * A machine with a Farebox server: the real program (`startApp`) with the clock, the identifiers and
  * the disk of the world. After a crash it starts again on what its disk has kept.
  */
-import { mkdirSync, rmSync } from 'node:fs';
+import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Config } from '../../src/config/config.ts';
 import { formatProblem, loadConfig } from '../../src/config/config.ts';
@@ -12,7 +12,7 @@ import { StoreUnavailable, openProblem } from '../../src/db/db.ts';
 import type { App } from '../../src/server/server.ts';
 import { startApp } from '../../src/server/server.ts';
 import { seededIds } from '../support/seeded-ids.ts';
-import { keepAfterCrash } from './disk.ts';
+import { MEDIA, keepAfterCrash } from './disk.ts';
 import { Machine, world } from './world.ts';
 
 const START_AGAIN_MS = 5_000;
@@ -22,6 +22,8 @@ export interface FareboxOptions {
   readonly folder: string;
   readonly port: number;
   readonly yaml: string;
+  /** Whether its videos are in a folder that it shares with others. */
+  readonly sharesMedia: boolean;
 }
 
 export class FareboxMachine {
@@ -63,6 +65,8 @@ export class FareboxMachine {
     if (isFirst) mkdirSync(this.dataFolder, { recursive: true });
     else keepAfterCrash(before, this.dataFolder);
     if (!isFirst) rmSync(before, { recursive: true, force: true });
+    const { folder, sharesMedia } = this.#options;
+    if (sharesMedia) symlinkSync(join(folder, MEDIA), join(this.dataFolder, MEDIA));
     const machine = new Machine(`${this.#options.name} ${this.starts}`);
     this.machine = machine;
     world().note(`${machine.name} starts`);

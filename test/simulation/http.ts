@@ -99,7 +99,7 @@ export interface Reply {
 
 interface Request {
   /** Default: POST. */
-  readonly method?: 'GET';
+  readonly method?: 'GET' | 'PUT';
   /** An API key. */
   readonly secret?: string;
   readonly headers?: Readonly<Record<string, string>>;

@@ -10,12 +10,14 @@ import { recoverPublicKey } from 'viem';
 import '../../src/db/postgres/postgres-store.ts';
 import '../../src/payments/cards/stripe.ts';
 import '../../src/payments/evm/evm-rail.ts';
+import { replaceMediaPrograms } from './video-studio.ts';
 import { type Machine, world } from './world.ts';
 
 /** viem draws parts of ids from so many characters; a longer id makes it draw them again. */
 const UID_CHARACTERS = 512;
 
-const require = createRequire(import.meta.url);
+/** The folders of the tests and of the product have packages of their own. */
+const FOLDERS = [import.meta.url, new URL('../../package.json', import.meta.url)];
 
 /** A module of viem that it does not export. */
 async function viem(path: string): Promise<unknown> {
@@ -30,7 +32,9 @@ interface Cache {
 const { idCache } = (await viem('rpc/id.js')) as { readonly idCache: { reset(): void } };
 const { uid } = (await viem('uid.js')) as { readonly uid: (length: number) => string };
 const { promiseCache } = (await viem('promise/withDedupe.js')) as { readonly promiseCache: Cache };
-const timers = require('undici/lib/util/timers.js') as { reset(): void };
+const timers = FOLDERS.map(
+  (folder) => createRequire(folder)('undici/lib/util/timers.js') as { reset(): void },
+);
 await viem('ccip.js');
 // It imports the curve first, and then rejects.
 await recoverPublicKey({ hash: '0x', signature: '0x' }).catch(() => undefined);
@@ -48,6 +52,7 @@ class MachineDispatcher extends Dispatcher {
 }
 
 setGlobalDispatcher(new MachineDispatcher());
+replaceMediaPrograms();
 
 /** Call it at the begin of a run, in its world. */
 export function resetLibraries(): void {
@@ -55,5 +60,5 @@ export function resetLibraries(): void {
   uid(UID_CHARACTERS + 1);
   promiseCache.clear();
   resetAssetContractCache();
-  timers.reset();
+  for (const each of timers) each.reset();
 }

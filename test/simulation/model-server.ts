@@ -1,6 +1,7 @@
 /** A machine with a model server that responds like vLLM, and fails in the ways of model servers. */
 import type net from 'node:net';
 import { type HttpMessage, JSON_TYPE, LAST_CHUNK, chunkOf, responseOf, serveHttp } from './http.ts';
+import { VideoStudio } from './video-studio.ts';
 import { Machine, world } from './world.ts';
 
 export interface ModelFaults {
@@ -20,6 +21,8 @@ interface Asked {
 
 const FAILURES = ['500', '429', '503', 'reset', 'hang', 'half', 'html', 'cut stream'] as const;
 const PROMPT_TOKENS = 7;
+const CHAT = { id: 'chatcmpl-1', created: 1, model: 'm' };
+const VIDEOS = /^\w+ \/v1\/videos/;
 /** Pauses within a stream; some streams outlast a round in which servers return unused leases. */
 const PAUSES_MS = [30, 30, 1_000];
 
@@ -27,6 +30,7 @@ export class ModelServer {
   readonly machine: Machine;
   readonly port: number;
   readonly faults: ModelFaults = { failOnce: 0, slowMs: 0 };
+  readonly #studio = new VideoStudio();
 
   constructor(port: number) {
     this.machine = new Machine(`model ${port}`);
@@ -39,19 +43,18 @@ export class ModelServer {
     });
   }
 
-  async #respond({ head, body }: HttpMessage, socket: net.Socket): Promise<void> {
-    if (head.startsWith('get ')) {
+  async #respond(request: HttpMessage, socket: net.Socket): Promise<void> {
+    const { head, body } = request;
+    if (head.startsWith('get /v1/models')) {
       return void socket.write(responseOf(200, JSON_TYPE, '{"object":"list","data":[{"id":"m"}]}'));
     }
-    const asked = JSON.parse(body) as Asked; // sent by our server
     const { random } = world();
     await world().sleep(random.between(5, 400) + this.faults.slowMs);
-    const limit = asked.max_completion_tokens ?? asked.max_tokens ?? 16;
-    const tokens = random.between(1, limit);
-    const failure =
-      this.faults.failOnce > 0 && random.once(this.faults.failOnce)
-        ? random.pick(FAILURES)
-        : undefined;
+    const { failOnce } = this.faults;
+    const fails = (): boolean => failOnce > 0 && random.once(failOnce);
+    const failure = fails() ? random.pick(FAILURES) : undefined;
+    // The work begins, even if its response is lost.
+    const video = VIDEOS.test(head) ? this.#studio.respond(request, fails()) : undefined;
     if (failure === 'hang') return;
     if (failure === 'reset') return void socket.resetAndDestroy();
     if (failure === 'html') {
@@ -61,52 +64,54 @@ export class ModelServer {
       const reason = '{"error":{"message":"overloaded"}}';
       return void socket.write(responseOf(Number(failure), JSON_TYPE, reason));
     }
-    const usage = {
-      prompt_tokens: PROMPT_TOKENS,
-      completion_tokens: tokens,
-      total_tokens: PROMPT_TOKENS + tokens,
-    };
-    if (asked.input !== undefined) {
-      return void socket.write(responseOf(200, JSON_TYPE, embeddingsOf(asked.input)));
-    }
-    if (asked.stream === true) return stream(socket, tokens, usage, failure === 'cut stream');
-    const message = { role: 'assistant', content: 'word '.repeat(tokens) };
-    const reply = responseOf(
-      200,
-      JSON_TYPE,
-      JSON.stringify({
-        id: 'chatcmpl-1',
-        object: 'chat.completion',
-        created: 1,
-        model: 'm',
-        choices: [{ index: 0, message, finish_reason: 'stop' }],
-        usage,
-      }),
-    );
-    if (failure === undefined) return void socket.write(reply);
+    const asked = video === undefined ? (JSON.parse(body) as Asked) : {}; // sent by our server
+    if (asked.stream === true) return stream(socket, asked, failure === 'cut stream');
+    const reply = video ?? responseOf(200, JSON_TYPE, JSON.stringify(resultOf(asked)));
+    if (failure === undefined) return void socket.write(reply, 'latin1');
     socket.write(reply.slice(0, random.between(1, reply.length - 1)));
     await world().sleep(5);
     socket.resetAndDestroy();
   }
 }
 
-function embeddingsOf(input: readonly string[]): string {
-  const data = input.map((_, index) => ({ object: 'embedding', index, embedding: [0.5, 0.25] }));
-  const usage = { prompt_tokens: PROMPT_TOKENS, total_tokens: PROMPT_TOKENS };
-  return JSON.stringify({ object: 'list', model: 'e', data, usage });
+function tokensOf({ max_tokens: most, max_completion_tokens: limit = most ?? 16 }: Asked): number {
+  return world().random.between(1, limit);
 }
 
-async function stream(
-  socket: net.Socket,
-  tokens: number,
-  usage: object,
-  isCut: boolean,
-): Promise<void> {
+function usageOf(completion: number): object {
+  return {
+    prompt_tokens: PROMPT_TOKENS,
+    completion_tokens: completion,
+    total_tokens: PROMPT_TOKENS + completion,
+  };
+}
+
+/** Embeddings or a chat. */
+function resultOf(asked: Asked): object {
+  if (asked.input !== undefined) {
+    const data = asked.input.map((_, index) => ({
+      object: 'embedding',
+      index,
+      embedding: [0.5, 0.25],
+    }));
+    const usage = { prompt_tokens: PROMPT_TOKENS, total_tokens: PROMPT_TOKENS };
+    return { object: 'list', model: 'e', data, usage };
+  }
+  const tokens = tokensOf(asked);
+  const message = { role: 'assistant', content: 'word '.repeat(tokens) };
+  return {
+    ...CHAT,
+    object: 'chat.completion',
+    choices: [{ index: 0, message, finish_reason: 'stop' }],
+    usage: usageOf(tokens),
+  };
+}
+
+async function stream(socket: net.Socket, asked: Asked, isCut: boolean): Promise<void> {
   const { random } = world();
+  const tokens = tokensOf(asked);
   const eventOf = (part: object): string =>
-    chunkOf(
-      `data: ${JSON.stringify({ id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1, model: 'm', ...part })}\n\n`,
-    );
+    chunkOf(`data: ${JSON.stringify({ ...CHAT, object: 'chat.completion.chunk', ...part })}\n\n`);
   socket.write(responseOf(200, 'text/event-stream'));
   const pauseMs = random.pick(PAUSES_MS);
   const cutAfter = isCut ? random.between(0, tokens) : Infinity;
@@ -120,6 +125,6 @@ async function stream(
   if (socket.destroyed) return;
   const last = eventOf({ choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] });
   socket.write(
-    `${last}${eventOf({ choices: [], usage })}${chunkOf('data: [DONE]\n\n')}${LAST_CHUNK}`,
+    `${last}${eventOf({ choices: [], usage: usageOf(tokens) })}${chunkOf('data: [DONE]\n\n')}${LAST_CHUNK}`,
   );
 }

@@ -167,10 +167,14 @@ export class WorldSocket extends net.Socket {
   }
 
   override _write(chunk: Buffer | string, encoding: BufferEncoding, done: Done): void {
-    this._writev([{ chunk, encoding }], done);
+    this.#writeAll([{ chunk, encoding }], done);
   }
 
   override _writev(chunks: Chunk[], done: Done): void {
+    this.#writeAll(chunks, done);
+  }
+
+  #writeAll(chunks: readonly Chunk[], done: Done): void {
     // A copy, because the sender may use its buffer again.
     const bytes = Buffer.concat(
       chunks.map(({ chunk, encoding }) =>

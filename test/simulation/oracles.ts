@@ -7,8 +7,9 @@ import type { App } from '../../src/server/server.ts';
 import type { StripeDouble } from '../support/stripe-double.ts';
 import { LIMIT_USD } from './callers.ts';
 import { type Chain, PAY_TO } from './chain.ts';
+import { MONTHLY_USD } from './people.ts';
 import type { CallerAccount, Seen, Town } from './town.ts';
-import { DefectFound } from './world.ts';
+import { DefectFound, NEW_YEAR_MS } from './world.ts';
 
 /** A unit of USDC, which has six decimals. */
 const NANO_PER_UNIT = 1_000n;
@@ -48,7 +49,9 @@ export async function booksAreRight(app: App, chain: Chain): Promise<void> {
 export async function runIsRight(app: App, town: Town, hasLeases = false): Promise<void> {
   await booksAreRight(app, town.chain);
   const rows = await app.stores.store.query<UsageRow>(
-    'SELECT request_id, account_id, usd_nano + diem_nano AS cost_nano, metadata FROM ledger_usage',
+    `SELECT request_id, account_id, metadata, usd_nano + diem_nano - COALESCE(
+       (SELECT amount_nano FROM ledger_transfer WHERE id = ledger_usage.request_id || ':refund'), 0) AS cost_nano
+     FROM ledger_usage`,
   );
   const charges = Map.groupBy(rows, (row) => row.request_id);
   for (const seen of town.seen) isChargedOnce(seen, charges.get(seen.requestId ?? '') ?? []);
@@ -58,6 +61,7 @@ export async function runIsRight(app: App, town: Town, hasLeases = false): Promi
   await cardsAreCredited(app, town.stripe);
   await walletsAreCredited(app, town);
   await allHaveEnded(app, 'batches_batch', ['completed', 'failed', 'expired', 'cancelled']);
+  await videosAreCharged(app, charges);
   nothingRuns(app);
   if (hasLeases) return;
   const { openHolds } = await app.stores.ledger.audit();
@@ -91,7 +95,25 @@ function isChargedOnce(seen: Seen, rows: readonly UsageRow[]): void {
   // The text of a broken stream is not charged if another request has taken over the key.
   if (seen.isBroken && seen.key !== undefined && rows.length === 0) return;
   demand(rows.length === 1, () => `${name} has no receipt`);
+  // Another server may have ended the hold of a broken stream, and its caller spent the credit.
+  if (seen.isBroken && sum < expectedNano) return;
   demand(sum === expectedNano, () => `${name} costs ${sum}, not ${expectedNano}`);
+}
+
+/** Each finished video has cost its quote, each other one nothing. */
+async function videosAreCharged(
+  app: App,
+  charges: ReadonlyMap<string, readonly UsageRow[]>,
+): Promise<void> {
+  await allHaveEnded(app, 'video_job', ['completed', 'failed']);
+  const jobs = await app.stores.store.query<{ id: string; state: string; quote_nano: bigint }>(
+    'SELECT id, state, quote_nano FROM video_job',
+  );
+  for (const { id, state, quote_nano: quote } of jobs) {
+    const cost = costOf(charges.get(id) ?? []);
+    const expected = state === 'completed' ? quote : 0n;
+    demand(cost === expected, () => `The video ${id} is ${state} and costs ${cost} of ${quote}`);
+  }
 }
 
 function keysHaveOneEffect(rows: readonly UsageRow[], seen: readonly Seen[]): void {
@@ -158,6 +180,15 @@ async function cardsAreCredited(app: App, stripe: StripeDouble): Promise<void> {
     kept.delete(id);
   }
   demand(kept.size === 0, () => `Payments without a row: ${text([...kept])}`);
+  const months = await app.stores.store.query<{ sum: bigint }>(
+    `SELECT CAST(SUM(amount_nano) AS BIGINT) AS sum FROM payments_card
+     WHERE kind = 'automatic' AND state = 'paid' GROUP BY account_id, created_ms < ${NEW_YEAR_MS}`,
+  );
+  const mostNano = usdToNano(MONTHLY_USD);
+  demand(
+    months.every(({ sum }) => sum <= mostNano),
+    () => `Charged to cards in a month: ${text(months)}`,
+  );
   const posted = await postedBy(app, 'stripe');
   const cents = [...stripe.kept().values()].reduce((sum, one) => sum + one, 0);
   demand(

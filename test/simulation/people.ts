@@ -7,12 +7,15 @@ import { type ChatKind, chat, chatKind } from './callers.ts';
 import { OFFER, PAY_TO, seconds } from './chain.ts';
 import { send } from './http.ts';
 import type { CallerAccount, Town } from './town.ts';
+import { videoBody } from './video-callers.ts';
 import { DefectFound, world } from './world.ts';
 
 const PATIENCE_MS = 60_000;
 /** About a request. */
 const CREDIT_STEP_NANO = 100_000;
 const UNITS_PER_USD = 1_000_000;
+/** Of automatic charges of a card. */
+export const MONTHLY_USD = 100;
 const VALID_SECONDS = 300;
 const MAX_TRIES = 6;
 /** Some wallets cancel a payment so soon after they have signed it: mostly before or after a block. */
@@ -74,11 +77,14 @@ export async function payByCard(town: Town): Promise<void> {
   const { random } = world();
   const stripe = town.stripe;
   const payers = town.accounts.filter(({ kind }) => kind === 'payer');
-  while (!town.isCalm) {
+  for (;;) {
     await world().sleep(random.between(1, 2 * town.plan.checkoutEveryMs));
+    // What changes now would not be seen by the server.
+    if (town.isCalm) return;
     const payer = payers.length === 0 ? undefined : random.pick(payers);
     if (!town.isOver && payer !== undefined) await checkout(town, payer);
     await deliverSome(town);
+    stripe.declines = random.once(4) ? 'insufficient_funds' : undefined;
     await town.stripeMachine.run(async () => {
       for (const session of stripe.sessions.values()) {
         if (session.status !== 'open' || random.once(3)) continue;
@@ -103,13 +109,16 @@ export async function payByCard(town: Town): Promise<void> {
 }
 
 async function checkout(town: Town, { secret, name }: CallerAccount): Promise<void> {
-  const body = { amountUsd: world().random.between(5, 40) };
-  const reply = await send(`${town.url()}/billing/checkout`, {
-    secret,
-    body,
-    patienceMs: PATIENCE_MS,
-  });
+  const { random } = world();
+  const to = { secret, patienceMs: PATIENCE_MS };
+  const body = { amountUsd: random.between(5, 40), saveCard: random.once(2) };
+  const reply = await send(`${town.url()}/billing/checkout`, { ...to, body });
   world().note(`${name} saw ${reply?.status ?? 'no response'} for a checkout`);
+  const keepUsd = random.between(10, 60);
+  const topUp = { keepUsd, chargeUsd: random.between(5, 20), monthlyUsd: MONTHLY_USD };
+  const set = { ...to, method: 'PUT', body: topUp } as const;
+  const done = await send(`${town.url()}/billing/auto-top-up`, set);
+  world().note(`${name} saw ${done?.status ?? 'no response'} for an automatic top-up`);
 }
 
 async function deliverSome(town: Town): Promise<void> {
@@ -123,7 +132,7 @@ async function deliverSome(town: Town): Promise<void> {
   }
 }
 
-/** Pays for credit or a chat until the run is over, and repeats a payment that has no final response. */
+/** Pays for credit, a chat or a video until the run is over, and repeats a payment that has no final response. */
 export async function payByWallet(town: Town, name: string): Promise<void> {
   const { random } = world();
   const { chain } = town;
@@ -135,7 +144,7 @@ export async function payByWallet(town: Town, name: string): Promise<void> {
     const nonce = toHex(random.bytes(32));
     const units = random.between(5 * UNITS_PER_USD, 12 * UNITS_PER_USD);
     const header = await headerOf(account, units, nonce);
-    const what = random.once(2) ? chatKind() : undefined;
+    const what = random.pick(['credit', 'video', chatKind()] as const);
     if (random.once(3)) {
       const cancel = (): void => {
         chain.cancel(account.address, nonce);
@@ -159,12 +168,19 @@ export async function payByWallet(town: Town, name: string): Promise<void> {
   }
 }
 
-async function payOnce(town: Town, name: string, header: string, what: ChatKind | undefined) {
+async function payOnce(
+  town: Town,
+  name: string,
+  header: string,
+  what: ChatKind | 'credit' | 'video',
+) {
   const { random } = world();
   const headers = { 'payment-signature': header };
   const patienceMs = random.once(4) ? random.between(1, 3_000) : PATIENCE_MS;
-  if (what !== undefined) return await chat(town, { ...what, caller: name, headers, patienceMs });
-  return await send(`${town.url()}/x402/top-up`, { headers, patienceMs });
+  const url = town.url();
+  if (what === 'credit') return await send(`${url}/x402/top-up`, { headers, patienceMs });
+  if (what !== 'video') return await chat(town, { ...what, caller: name, headers, patienceMs });
+  return await send(`${url}/video/queue`, { headers, patienceMs, body: videoBody(name) });
 }
 
 async function headerOf(

@@ -172,6 +172,18 @@ export const PLANTED: Readonly<Record<string, PlantedBug>> = {
     '    await endsWithin(clock, GRACE_MS, all);\n',
     '',
   ],
+  'a video is sold before it is flushed': [
+    'video/media-store.ts',
+    "      await flush(part, 'r+');\n",
+    '',
+  ],
+  'a new video counts as one of a dead process': [
+    'video/worker.ts',
+    'if (!this.#admitting.has(id)) await',
+    'await',
+    'if (job !== undefined) await store.transaction((tx) => money.release(tx, job));',
+    '',
+  ],
 };
 
 /** Lets the product be loaded with a bug. Call it before the first import of the product. */

@@ -1,5 +1,6 @@
 /** One run: a server, its model servers, a card processor, an operator and callers, under faults. */
-import { rmSync } from 'node:fs';
+import { mkdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
 import { welcomeOwner } from '../../src/server/stores.ts';
 import type { Config } from '../../src/config/config.ts';
 import { usdToNano } from '../../src/core/money.ts';
@@ -8,7 +9,7 @@ import { StripeDouble } from '../support/stripe-double.ts';
 import { runBatches } from './batch-callers.ts';
 import { BUDGET, CREDIT_USD, Caller, EMBEDDING_MODEL, LIMIT_USD, MODEL } from './callers.ts';
 import { PAY_TO, REFUND_KEY } from './chain.ts';
-import { closeDatabases } from './disk.ts';
+import { MEDIA, closeDatabases } from './disk.ts';
 import { FareboxMachine } from './farebox-machine.ts';
 import { booksAreRight, nothingRuns, runIsRight } from './oracles.ts';
 import { operate, payByCard, payByWallet } from './people.ts';
@@ -16,6 +17,7 @@ import type { FaultKind } from './plan.ts';
 import { callNodes } from './rpc-callers.ts';
 import { strike } from './strikes.ts';
 import { MODEL_PORTS, Town } from './town.ts';
+import { VIDEO_MODEL, VIDEO_USD, makeVideos } from './video-callers.ts';
 import { FAIR, Machine, world } from './world.ts';
 
 const FAREBOX_PORT = 3_000;
@@ -54,11 +56,16 @@ models:
     embedding: { dimensions: 2 }
     price: { input: 1 }
     replicas: [${MODEL_PORTS.map((_, at) => `{ engine: gpu${at + 1} }`).join(', ')}]
+  - id: ${VIDEO_MODEL}
+    type: video
+    replicas: [${MODEL_PORTS.map((_, at) => `{ engine: gpu${at + 1} }`).join(', ')}]
+    video: { task: text-to-video, durations: [1s], pricing: { kind: generation, perGeneration: ${VIDEO_USD} } }
 limits:
   starterCreditUsd: 100
   minimumCreditUsd: 0
   guard: { failures: 1000000 }
   plans: { paid: { text: { XS: &wide { requestsPerMinute: 1000000, tokensPerMinute: 1000000000 }, S: *wide, M: *wide, L: *wide } } }
+video: { keepHours: 100, maxJobHours: 100 }
 rpc: { networks: { base-mainnet: { upstreams: ${JSON.stringify(nodes.map(({ url }) => ({ url })))} } } }
 payments:
   ${stripe.yaml()}
@@ -96,12 +103,14 @@ export class Run extends Town {
       return 'pass';
     };
     for (const one of [...this.models, this.chain, ...this.nodes]) one.start();
+    mkdirSync(join(this.folder, MEDIA), { recursive: true });
     for (let at = 0; at < this.plan.processes; at += 1) {
       const farebox = new FareboxMachine({
         name: this.database === undefined ? 'farebox' : `farebox ${'abcdefgh'[at]!}`,
         folder: this.folder,
         port: FAREBOX_PORT + at,
         yaml: YAML(this),
+        sharesMedia: this.database !== undefined,
       });
       this.fareboxes.push(farebox);
       await farebox.start();
@@ -119,6 +128,7 @@ export class Run extends Town {
       payByCard(this),
       runBatches(this),
       callNodes(this),
+      ...['film', 'clip'].map((name) => makeVideos(this, name)),
       this.#inspector(),
       ...wallets,
     ];
@@ -173,7 +183,8 @@ export class Run extends Town {
         const limitPeriod = kind === 'capped' ? 'LIFETIME' : 'EPOCH';
         const { key, secret } = await identity.createKey({
           accountId,
-          kind: 'INFERENCE',
+          // Settings of a card need an ADMIN key.
+          kind: kind === 'payer' ? 'ADMIN' : 'INFERENCE',
           description: plan.name,
           expiresMs: undefined,
           limitPeriod,

@@ -17,7 +17,7 @@ import { type Random, randomOf } from './random.ts';
 const realImmediate = setImmediate;
 
 /** A day, a month and a year begin at this time, which most runs contain. */
-const NEW_YEAR_MS = Date.UTC(2026, 0, 1);
+export const NEW_YEAR_MS = Date.UTC(2026, 0, 1);
 const MAX_BEFORE_MS = 5 * 60_000;
 /** Immediates of one instant; more mean that it never ends. */
 const MAX_IMMEDIATES = 200_000;
