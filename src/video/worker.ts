@@ -15,7 +15,7 @@ import type {
   VideoEngines,
 } from '../engines/media/media.ts';
 import type { CheckVideo, VideoVerdict } from './check-video.ts';
-import type { JobTable, JobTrace } from './job-table.ts';
+import type { JobTable } from './job-table.ts';
 import { type EndedJob, JobTries } from './job-tries.ts';
 import {
   FAILURES,
@@ -25,7 +25,8 @@ import {
   isWallets,
   messageOf,
 } from './job.ts';
-import type { MediaStore, StoredFile } from './media-store.ts';
+import type { MediaStore } from './media-store.ts';
+import { removeOrphans } from './orphans.ts';
 import type { ResultSpace } from './result-space.ts';
 import type { VideoMoney } from './video-money.ts';
 
@@ -66,9 +67,7 @@ const MAX_UNCLEAR = 2;
 const SWEEP_MS = MINUTE_MS;
 /** After this time, a hold whose response was lost has been committed or has failed. */
 const HOLD_KNOWN_MS = 10 * SECOND_MS;
-const SWEEP_BATCH = 100;
-/** Minimum age before an unreferenced file is deleted. */
-const ORPHAN_AGE_MS = HOUR_MS;
+const NO_FILES: ReadonlySet<string> = new Set();
 /** Time for which ended jobs are listed. */
 const KEEP_JOBS_MS = 30 * DAY_MS;
 
@@ -467,37 +466,13 @@ export class Worker {
       for (const { id } of await this.#table.abandoned(this.#isAlone)) {
         if (!this.#admitting.has(id)) await this.#abandon(id);
       }
-      await this.#removeOrphans();
+      const deadFiles = this.#isAlone ? this.#oldFiles : NO_FILES;
+      await removeOrphans(this.#files, this.#table, deadFiles, nowMs);
     } catch (error) {
       // The next sweep retries.
       this.#parts.log.warn({ reason: reasonOf(error) }, 'Old video media could not be deleted');
     } finally {
       this.#isSweeping = false;
     }
-  }
-
-  async #removeOrphans(): Promise<void> {
-    const all = await this.#files.files();
-    const idOf = ({ name }: StoredFile): string => name.split('.')[0] ?? name;
-    for (let at = 0; at < all.length; at += SWEEP_BATCH) {
-      const some = all.slice(at, at + SWEEP_BATCH);
-      const known = await this.#table.states(some.map(idOf));
-      for (const file of some) {
-        if (await this.#isOrphan(file, known.get(idOf(file))))
-          await this.#files.remove(file.kind, file.name);
-      }
-    }
-  }
-
-  async #isOrphan(file: StoredFile, job: JobTrace | undefined): Promise<boolean> {
-    const isOpen = job !== undefined && job.state !== 'completed' && job.state !== 'failed';
-    // Only the finished result of an ended job is kept; a name with a dot is a partial file.
-    const isPart = file.name.includes('.');
-    if (!isPart && (isOpen || (file.kind === 'results' && job?.hasMedia === true))) return false;
-    if (!isPart && job !== undefined) return true;
-    // A young file may belong to a job that is about to be written or to a running download, of
-    // this or another process.
-    if (this.#isAlone && this.#oldFiles.has(file.name)) return true;
-    return await this.#files.isLeft(file, this.#parts.clock.nowMs() - ORPHAN_AGE_MS);
   }
 }
