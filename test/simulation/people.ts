@@ -14,7 +14,7 @@ const PATIENCE_MS = 60_000;
 /** About a request. */
 const CREDIT_STEP_NANO = 100_000;
 const UNITS_PER_USD = 1_000_000;
-/** Of automatic charges of a card. */
+/** Maximum of the automatic charges of a card. */
 export const MONTHLY_USD = 100;
 const VALID_SECONDS = 300;
 const MAX_TRIES = 6;
@@ -79,7 +79,7 @@ export async function payByCard(town: Town): Promise<void> {
   const payers = town.accounts.filter(({ kind }) => kind === 'payer');
   for (;;) {
     await world().sleep(random.between(1, 2 * town.plan.checkoutEveryMs));
-    // What changes now would not be seen by the server.
+    // The server would not see a change that happens now.
     if (town.isCalm) return;
     const payer = payers.length === 0 ? undefined : random.pick(payers);
     if (!town.isOver && payer !== undefined) await checkout(town, payer);

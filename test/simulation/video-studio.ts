@@ -1,5 +1,5 @@
 /**
- * The OpenAI API of videos, as a model server has it: a job takes seconds, and can fail, be forgotten, or end
+ * The OpenAI API of videos, as a model server has it: a job takes seconds, and can fail, disappear, or end
  * with a video that is not the ordered one. A video is a line of text with its prompt and its size, and spaces.
  */
 import { readFileSync } from 'node:fs';
@@ -13,11 +13,11 @@ interface Film {
   readonly idempotency_key: string;
   readonly prompt: string;
   readonly readyMs: number;
-  readonly end: 'completed' | 'failed' | 'damaged' | 'forgotten';
+  readonly end: 'completed' | 'failed' | 'damaged' | 'dropped';
 }
 
 const ENDS = ['completed', 'completed', 'completed', 'completed', 'completed', 'failed'] as const;
-const FAILED_ENDS = ['failed', 'damaged', 'forgotten'] as const;
+const FAILED_ENDS = ['failed', 'damaged', 'dropped'] as const;
 const MAX_WORK_MS = 20_000;
 const MAX_BYTES = 200_000;
 const NOT_FOUND = responseOf(404, JSON_TYPE, '{"error":{"message":"no such video"}}');
@@ -34,7 +34,7 @@ export class VideoStudio {
     if (method === 'post') return jsonOf(this.#make(head, body, isFailing));
     if (id.startsWith('limit')) return jsonOf({ data: [...this.#films.values()].reverse() });
     const film = this.#films.get(id);
-    if (film === undefined || film.end === 'forgotten') return NOT_FOUND;
+    if (film === undefined || film.end === 'dropped') return NOT_FOUND;
     if (method === 'delete') this.#films.delete(id);
     return part === 'content'
       ? responseOf(200, 'video/mp4', contentOf(film))
