@@ -28,7 +28,7 @@ export async function replaceFile(path: string, text: string): Promise<void> {
   const found = await stat(path).catch(() => undefined);
   const draft = `${path}.${process.pid}.new`;
   try {
-    await writeFile(draft, text, { mode: found?.mode ?? 0o600, flag: 'wx' });
+    await writeFile(draft, text, { mode: found?.mode ?? 0o600, flag: 'wx', flush: true });
     await rename(draft, path);
   } finally {
     await rm(draft, { force: true });

@@ -4,8 +4,9 @@
  * folder.
  */
 import { existsSync, readdirSync } from 'node:fs';
-import { copyFile, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { flushFile, flushNames } from '../core/flush.ts';
 import type { EngineInput } from '../engines/media/media.ts';
 import type { JobInput } from './job.ts';
 
@@ -40,7 +41,7 @@ export class MediaStore {
       const file = `${jobId}/${index}`;
       const to = this.pathOf('inputs', file);
       await move(path, to);
-      await flush(to, 'r+');
+      await flushFile(to);
       sizeBytes += (await stat(to)).size;
       inputs.push({ role, file, mimeType });
     }
@@ -63,7 +64,7 @@ export class MediaStore {
     try {
       if (!(await write(part))) return 0;
       const { size } = await stat(part);
-      await flush(part, 'r+');
+      await flushFile(part);
       await rename(part, result);
       await flushNames(join(this.#folder, 'results'));
       return size;
@@ -98,20 +99,6 @@ export class MediaStore {
     const facts = await stat(this.pathOf(kind, name)).catch(() => undefined);
     return facts !== undefined && facts.mtimeMs < beforeMs;
   }
-}
-
-async function flush(path: string, flags: 'r' | 'r+'): Promise<void> {
-  const file = await open(path, flags);
-  try {
-    await file.sync();
-  } finally {
-    await file.close();
-  }
-}
-
-/** Flushes the names of the files in a folder. Windows cannot open folders. */
-async function flushNames(folder: string): Promise<void> {
-  if (process.platform !== 'win32') await flush(folder, 'r');
 }
 
 async function move(from: string, to: string): Promise<void> {

@@ -174,7 +174,7 @@ export const PLANTED: Readonly<Record<string, PlantedBug>> = {
   ],
   'a video is sold before it is flushed': [
     'video/media-store.ts',
-    "      await flush(part, 'r+');\n",
+    '      await flushFile(part);\n',
     '',
   ],
   'a new video counts as one of a dead process': [

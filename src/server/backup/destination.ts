@@ -1,9 +1,10 @@
 /** Destinations of backups: a folder, or a bucket of S3-compatible storage (`s3://bucket/prefix`). */
 import { createReadStream, createWriteStream } from 'node:fs';
-import { copyFile, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { flushFile, flushNames } from '../../core/flush.ts';
 import { assert } from '../../core/assert.ts';
 import type { Config } from '../../config/config.ts';
 
@@ -56,13 +57,9 @@ class Folder implements Destination {
     const location = join(this.#path, name);
     const part = `${location}.part`;
     await copyFile(file, part);
-    const handle = await open(part);
-    try {
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
+    await flushFile(part);
     await rename(part, location);
+    await flushNames(this.#path);
     return location;
   }
 

@@ -6,6 +6,7 @@ import { copyFile, mkdir, mkdtemp, readdir, rename, rm } from 'node:fs/promises'
 import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { AuditReport } from '../../billing/ledger/ledger.ts';
+import { flushFile } from '../../core/flush.ts';
 import type { Config } from '../../config/config.ts';
 import { lockDataFolder } from '../../db/db.ts';
 import { moveDatabase } from '../copy-database.ts';
@@ -120,6 +121,7 @@ async function placeFile(
   await mkdir(dirname(file), { recursive: true });
   // A kill during the copy leaves no database.
   await copyFile(copy, `${file}.part`);
+  await flushFile(`${file}.part`);
   await rename(`${file}.part`, file);
 }
 

@@ -166,7 +166,9 @@ export class ConfigEditor {
   ): Promise<T> {
     const draft = `${this.#file}.${this.#parts.ids.hex(4)}.draft`;
     try {
-      await this.#write(() => this.#mode().then((mode) => writeFile(draft, text, { mode })));
+      await this.#write(() =>
+        this.#mode().then((mode) => writeFile(draft, text, { mode, flush: true })),
+      );
       return await work(draft, await this.#load(draft));
     } finally {
       await rm(draft, { force: true });
