@@ -49,9 +49,10 @@ export async function booksAreRight(app: App, chain: Chain): Promise<void> {
 export async function runIsRight(app: App, town: Town, hasLeases = false): Promise<void> {
   await booksAreRight(app, town.chain);
   const rows = await app.stores.store.query<UsageRow>(
-    `SELECT request_id, account_id, metadata, usd_nano + diem_nano - COALESCE(
-       (SELECT amount_nano FROM ledger_transfer WHERE id = ledger_usage.request_id || ':refund'), 0) AS cost_nano
-     FROM ledger_usage`,
+    `SELECT u.request_id, u.account_id, u.metadata,
+       u.usd_nano + u.diem_nano - COALESCE(r.amount_nano, 0) AS cost_nano FROM ledger_usage u
+     LEFT JOIN (SELECT request_id, amount_nano FROM ledger_transfer WHERE kind = 'REFUND') r
+       ON r.request_id = u.request_id`,
   );
   const charges = Map.groupBy(rows, (row) => row.request_id);
   for (const seen of town.seen) isChargedOnce(seen, charges.get(seen.requestId ?? '') ?? []);
