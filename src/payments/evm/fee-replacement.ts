@@ -98,10 +98,13 @@ export class FeeReplacement {
     const { client, key, chainId, maxGas, store, clock, log } = this.#options;
     const { address } = key;
     const pending = await client.getTransactionCount({ address, blockTag: 'pending' });
-    for (let nonce = pending; nonce < until; nonce += 1) {
-      const empty = { to: address, value: 0n } as const;
-      const gas = await client.estimateGas({ account: address, ...empty, ...market });
-      if (gas > maxGas) throw new Error(`An empty transaction needs ${gas} gas`);
+    if (pending >= until) return;
+    const empty = { to: address, value: 0n } as const;
+    const gas = await client.estimateGas({ account: address, ...empty, ...market });
+    if (gas > maxGas) throw new Error(`An empty transaction needs ${gas} gas`);
+    // A node that is far behind reports a number that was used long ago.
+    const end = Math.min(until, pending + MAX_REPLACED);
+    for (let nonce = pending; nonce < end; nonce += 1) {
       const call = { ...empty, ...market, gas, type: 'eip1559', chainId, nonce } as const;
       const raw = signTransaction(key, call);
       const nowMs = clock.nowMs();
