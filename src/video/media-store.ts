@@ -45,7 +45,10 @@ export class MediaStore {
       sizeBytes += (await stat(to)).size;
       inputs.push({ role, file, mimeType });
     }
-    if (given.length > 0) await flushNames(this.pathOf('inputs', jobId));
+    if (given.length > 0) {
+      await flushNames(this.pathOf('inputs', jobId));
+      await flushNames(join(this.#folder, 'inputs'));
+    }
     return { inputs, sizeBytes };
   }
 
