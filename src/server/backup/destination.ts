@@ -4,8 +4,8 @@ import { copyFile, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { flushFile, flushNames } from '../../core/flush.ts';
 import { assert } from '../../core/assert.ts';
+import { flushFile, flushNames } from '../../core/flush.ts';
 import type { Config } from '../../config/config.ts';
 
 type S3Settings = NonNullable<Config['backup']['s3']>;
