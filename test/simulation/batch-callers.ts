@@ -1,10 +1,9 @@
 /** Callers that upload requests in a file, start a batch, sometimes cancel it, and download its responses. */
-import { chatBody, chatKind, priceOf } from './callers.ts';
-import { type Reply, send } from './http.ts';
+import { chatBody, chatKind, priceOf, untilDecided } from './callers.ts';
+import type { Reply } from './http.ts';
 import type { CallerAccount, Town } from './town.ts';
 import { DefectFound, world } from './world.ts';
 
-const PATIENCE_MS = 60_000;
 const MAX_PAUSE_MS = 20_000;
 const MAX_REQUESTS = 8;
 /** The price of a batch is half of that of its requests. */
@@ -63,26 +62,6 @@ async function runBatch(town: Town, { secret }: CallerAccount, name: string): Pr
     }
     await world().sleep(random.between(500, 5_000));
   }
-}
-
-/** Returns a function that repeats a request until it has a response that is no failure of the server. */
-export function untilDecided(
-  town: Town,
-  name: string,
-  secret: string,
-): (path: string, how?: object) => Promise<Reply> {
-  const { random } = world();
-  return async (path, how) => {
-    for (;;) {
-      const isHasty = random.once(4) && !town.isCalm;
-      const patienceMs = isHasty ? random.between(1, 500) : PATIENCE_MS;
-      const reply = await send(`${town.url()}${path}`, { secret, patienceMs, ...how });
-      world().note(`${name} saw ${reply?.status ?? 'no response'} for ${path}`);
-      if (reply !== undefined && reply.status < 500 && reply.status !== 429) return reply;
-      if (town.isCalm) throw new DefectFound(`${name} has no response for ${path}`);
-      await world().sleep(random.between(500, 5_000));
-    }
-  };
 }
 
 /** Each request has the key of its line in its receipt. */

@@ -2,7 +2,7 @@
 import { type Reply, send } from './http.ts';
 import type { CallerKind } from './plan.ts';
 import type { CallerAccount, Seen, Town } from './town.ts';
-import { world } from './world.ts';
+import { DefectFound, world } from './world.ts';
 
 const PRICE_NANO = { input: 1_000n, output: 2_000n };
 export const MODEL = 'm';
@@ -22,6 +22,7 @@ export const CREDIT_USD: Readonly<Record<CallerKind, string>> = {
 /** Small requests get small leases, which are soon empty. */
 const MAX_TOKENS = [4, 60];
 const PATIENCE_MS = 90_000;
+const DECISION_PATIENCE_MS = 60_000;
 /** A caller leaves within a response, or before a lost lease ends, or after most faults. */
 const KEYED_PATIENCE_MS = [2_000, 15_000, PATIENCE_MS];
 const MAX_TRIES = 30;
@@ -171,6 +172,26 @@ export async function chat(town: Town, how: Chat): Promise<Reply | undefined> {
     `${caller} saw ${seen.status ?? 'no response'} ${seen.requestId ?? ''} ${seen.expectedNano ?? ''}`,
   );
   return reply;
+}
+
+/** Returns a function that repeats a request until it has a response that is no failure of the server. */
+export function untilDecided(
+  town: Town,
+  name: string,
+  secret: string,
+): (path: string, how?: object) => Promise<Reply> {
+  const { random } = world();
+  return async (path, how) => {
+    for (;;) {
+      const isHasty = random.once(4) && !town.isCalm;
+      const patienceMs = isHasty ? random.between(1, 500) : DECISION_PATIENCE_MS;
+      const reply = await send(`${town.url()}${path}`, { secret, patienceMs, ...how });
+      world().note(`${name} saw ${reply?.status ?? 'no response'} for ${path}`);
+      if (reply !== undefined && reply.status < 500 && reply.status !== 429) return reply;
+      if (town.isCalm) throw new DefectFound(`${name} has no response for ${path}`);
+      await world().sleep(random.between(500, 5_000));
+    }
+  };
 }
 
 export function chatBody({ isStream, maxTokens }: ChatKind): object {

@@ -1,5 +1,5 @@
 /** Callers that queue a video, sometimes cancel it, wait until it has ended, and retrieve it. */
-import { untilDecided } from './batch-callers.ts';
+import { untilDecided } from './callers.ts';
 import type { Town } from './town.ts';
 import { isFilm } from './video-studio.ts';
 import { DefectFound, world } from './world.ts';
