@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type TestContext, after, before, describe, test } from 'node:test';
+import { type TestContext, afterEach, before, describe, test } from 'node:test';
 import { lossy } from '../../../../test/databases/lossy-store.ts';
 import { emptyPostgresDatabase } from '../../../../test/databases/postgres.ts';
 import { openTestStore } from '../../../../test/databases/stores.ts';
@@ -62,8 +62,9 @@ describe('leases of several processes', () => {
     await store.migrate(LEDGER_MIGRATIONS);
     await store.close();
   });
-  after(async () => {
-    for (const { ledger, store } of opened) {
+  // A process of an earlier test would close the epochs of the next test, at a time of its own.
+  afterEach(async () => {
+    for (const { ledger, store } of opened.splice(0)) {
       await ledger.stop();
       await store.close();
     }
@@ -593,7 +594,7 @@ describe('leases of several processes', () => {
 
   test('a process that was suspended beyond its death gets a new epoch, and its settles count once', async () => {
     const linesBefore = lines.length;
-    const [first, second] = [await begin(), await begin()];
+    const [first, second] = [await begin(), await begin(DEAD_AFTER_MS)];
     const accountId = await fund(first, usdToNano('1'));
     await setCap(first, accountId, 'late-key', 1_000n);
     await setCap(first, accountId, 'late', 1_000n);
@@ -657,7 +658,7 @@ describe('leases of several processes', () => {
   });
 
   test('idle leases are returned after a round, and all leases at the stop', async () => {
-    const [first, second] = [await begin(), await begin()];
+    const [first, second] = [await begin(DEAD_AFTER_MS), await begin(DEAD_AFTER_MS)];
     const accountId = await fund(first, usdToNano('1'));
     await comeBack(first, accountId);
     await comeBack(second, accountId);
