@@ -120,6 +120,13 @@ export class Agreement<Node> {
     );
   }
 
+  /** The largest number that two nodes have reached, or the only node. Rejects as `evidence`. */
+  async reached(subject: string, call: (node: Node) => Promise<bigint>): Promise<bigint> {
+    return await this.#agreed(subject, call, (all) =>
+      all.toSorted((one, other) => (one > other ? -1 : 1)).at(VOTES - 1),
+    );
+  }
+
   async #agreed<T>(
     subject: string,
     call: (node: Node) => Promise<T>,

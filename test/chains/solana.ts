@@ -56,6 +56,8 @@ class SolanaNode {
   readonly #svm: LiteSVM;
   readonly #landed = new Map<string, Landed>();
   readonly #messages = new Set<string>();
+  /** Last heights of the blockhashes that were given out. */
+  readonly #endOfBlockhash = new Map<string, bigint>();
   height = 1_000n;
   hidden = false;
   unfinal = false;
@@ -72,10 +74,9 @@ class SolanaNode {
     const first = parameters[0] as string; // every method below accepts a string or nothing first
     switch (method) {
       case 'getLatestBlockhash':
-        return this.#wrap({
-          blockhash: this.#svm.latestBlockhash(),
-          lastValidBlockHeight: Number(this.height + BLOCKHASH_LIFE),
-        });
+        return this.#wrap(this.#latestBlockhash());
+      case 'isBlockhashValid':
+        return this.#wrap(this.height <= (this.#endOfBlockhash.get(first) ?? 0n));
       case 'getGenesisHash':
         return MAINNET_GENESIS;
       case 'getBlockHeight':
@@ -127,6 +128,13 @@ class SolanaNode {
     }
     this.#landed.delete(id);
     this.#messages.delete(hashOf(decode(landed.wire)));
+  }
+
+  #latestBlockhash(): unknown {
+    const blockhash = this.#svm.latestBlockhash();
+    const end = this.height + BLOCKHASH_LIFE;
+    this.#endOfBlockhash.set(blockhash, end);
+    return { blockhash, lastValidBlockHeight: Number(end) };
   }
 
   #slot(options: { commitment?: string } | undefined): number {

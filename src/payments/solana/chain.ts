@@ -10,11 +10,13 @@ import {
   type KeyPairSigner,
   type RpcTransport,
   type Transaction,
+  blockhash,
   createKeyPairSignerFromBytes,
   createKeyPairSignerFromPrivateKeyBytes,
   createSolanaRpcFromTransport,
   fetchEncodedAccount,
   getBase58Decoder,
+  getCompiledTransactionMessageDecoder,
   getTransactionDecoder,
   signature,
 } from '@solana/kit';
@@ -204,6 +206,16 @@ export async function gasOf(rpc: SolanaRpc, id: string, nowMs: number): Promise<
   if (before === undefined || after === undefined) return 'waiting';
   const paidMs = found.blockTime === null ? nowMs : Number(found.blockTime) * SECOND_MS;
   return { amount: before - after, paidMs };
+}
+
+/** Whether a block after the newest final one can still contain the transaction. */
+export async function isBlockhashValid(rpc: SolanaRpc, wire: string): Promise<boolean> {
+  const { messageBytes } = decodeWire(wire);
+  const { lifetimeToken } = getCompiledTransactionMessageDecoder().decode(messageBytes);
+  const { value } = await rpc
+    .isBlockhashValid(blockhash(lifetimeToken), { commitment: 'finalized' })
+    .send();
+  return value;
 }
 
 /** Throws if the text is not base64 wire bytes. */

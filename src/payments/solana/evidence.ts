@@ -9,7 +9,15 @@ import { findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solana-program/t
 import type { SolanaPayment } from '../payment.ts';
 import { FAILED_ON_CHAIN } from '../rail.ts';
 import type { Attempt, Evidence, Received, ReceivedSearch } from '../rail.ts';
-import { decodeWire, messageHash, pageOfIds, statusOf, tokenChange, wireOf } from './chain.ts';
+import {
+  decodeWire,
+  isBlockhashValid,
+  messageHash,
+  pageOfIds,
+  statusOf,
+  tokenChange,
+  wireOf,
+} from './chain.ts';
 import type { SignatureStatus, SolanaRpc } from './chain.ts';
 
 export type SolanaDepth = 'confirmed' | 'finalized';
@@ -36,8 +44,8 @@ export async function findSolanaPayment(
     const slot = await rpc.getSlot({ commitment: 'confirmed' }).send();
     if (slot < seenHeight) throw new Error('The node is behind the slot of the payment');
   }
-  // Read before the status, so that an unknown status after the last valid height is final.
-  const height = await rpc.getBlockHeight({ commitment: 'finalized' }).send();
+  // Read before the status, so that an unknown status is final then.
+  const isOver = await hasExpired(rpc, payment, attempt.expiresAt);
   const id = attempt.transaction ?? (await searchId(rpc, payment, attempt.startHeight));
   if (id !== undefined) {
     const status = await statusOf(rpc, id);
@@ -47,7 +55,7 @@ export async function findSolanaPayment(
     }
     if (status.kind === 'seen') return { kind: 'open', attempt: 'waiting' };
   }
-  if (height > attempt.expiresAt + EXPIRY_MARGIN_BLOCKS) {
+  if (isOver) {
     // A node may have dropped old statuses, so the history of the payer's account decides.
     const landed =
       attempt.transaction === undefined
@@ -58,6 +66,20 @@ export async function findSolanaPayment(
     return { kind: 'final', reason: 'blockhash_expired', isConfirmed: true };
   }
   return { kind: 'open', attempt: attempt.transaction === undefined ? 'none' : 'unseen' };
+}
+
+/**
+ * Whether no later block can contain the transaction. The expected end can come from a node that was
+ * behind; the node that is asked may not know the blockhash yet. So both must be over.
+ */
+async function hasExpired(
+  rpc: SolanaRpc,
+  { transaction }: SolanaPayment,
+  expiresAt: bigint,
+): Promise<boolean> {
+  const height = await rpc.getBlockHeight({ commitment: 'finalized' }).send();
+  if (height <= expiresAt + EXPIRY_MARGIN_BLOCKS) return false;
+  return !(await isBlockhashValid(rpc, transaction));
 }
 
 type Executed = Extract<SignatureStatus, { kind: 'confirmed' | 'failed' }>;

@@ -177,11 +177,13 @@ export class SolanaRail implements Rail {
   }
 
   async position(): Promise<Position> {
-    const { rpc } = this.#opened.nodes;
+    const { agreement } = this.#opened;
     // Slots grow on every fork.
     const [slot, height] = await Promise.all([
-      rpc.getSlot({ commitment: 'processed' }).send(),
-      rpc.getBlockHeight({ commitment: 'confirmed' }).send(),
+      agreement.reached('a slot', (node) => node.getSlot({ commitment: 'processed' }).send()),
+      agreement.reached('a height', (node) =>
+        node.getBlockHeight({ commitment: 'confirmed' }).send(),
+      ),
     ]);
     return { startHeight: slot, startBlock: undefined, expiresAt: height + BLOCKHASH_LIFE_BLOCKS };
   }
