@@ -7,7 +7,7 @@ import { decodePaymentRequiredHeader } from '@x402/core/http';
 import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { ExactSvmScheme } from '@x402/svm/exact/client';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import type { Hex } from 'viem';
+import { type Hex, numberToHex } from 'viem';
 import { rpcError, startAlteredNode } from '../../test/chains/altered-node.ts';
 import type { AlteredNode } from '../../test/chains/altered-node.ts';
 import { startAnvil } from '../../test/chains/anvil.ts';
@@ -21,6 +21,7 @@ import { usdToNano } from '../core/money.ts';
 import { silentLog } from '../core/log.ts';
 import { BASE, SOLANA } from './networks.ts';
 import { openRails } from './rails.ts';
+import { transferArgs } from '../../test/support/payers.ts';
 import { until } from '../../test/support/until.ts';
 import { openFixture, paidAtLast, TEST_SETTINGS, solanaRail } from '../../test/support/payments.ts';
 import type { Fixture, FixtureOptions } from '../../test/support/payments.ts';
@@ -156,7 +157,15 @@ describe('nodes of Base', () => {
     const fixture = await openBase(second.url, first.url);
     const { header, wallet } = await payment(fixture);
     const before = await one.balance(payTo);
-    first.alter = async () => await Promise.reject(new Error('gone'));
+    const fail = async (): Promise<never> => await Promise.reject(new Error('gone'));
+    first.alter = fail;
+    await assert.rejects(fixture.payments.headers.topUp(header), { status: 503 });
+    assert.deepEqual([...(await fixture.store.query('SELECT 1 FROM payments_topup'))], []);
+    first.alter = async (_call, ask) => await ask();
+    second.alter = async ({ method }, ask) => {
+      if (method === 'eth_sendRawTransaction') first.alter = fail;
+      return await ask();
+    };
     await assert.rejects(fixture.payments.headers.topUp(header), isPending);
     await fixture.store.query('UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0');
     await fixture.payments.sweep();
@@ -180,6 +189,24 @@ describe('nodes of Base', () => {
     await fixture.payments.headers.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
     assert.equal(fixture.payments.contradictions.get(BASE), 0);
+  });
+
+  test('a node that reports a block of the future hides no payment that others have sent', async () => {
+    const fixture = await openBase(first.url, third.url, fourth.url);
+    const { header, wallet } = await payment(fixture);
+    let isSent = false;
+    first.alter = async ({ method, params }, ask) => {
+      if (method === 'eth_estimateGas' && !isSent) {
+        isSent = true;
+        await one.callToken('transferWithAuthorization', transferArgs(header));
+      }
+      const reply = (await ask()) as { result: { readonly number: Hex } };
+      if (method !== 'eth_getBlockByNumber' || params[0] !== 'latest') return reply;
+      const number = numberToHex(BigInt(reply.result.number) + 1_000_000n);
+      return { result: { ...reply.result, number } };
+    };
+    await paidAtLast(fixture, header);
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
   });
 
   test('the exposed facilitator reports no payment that only one node reports', async () => {

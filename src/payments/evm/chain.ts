@@ -10,8 +10,9 @@ import {
   TransactionReceiptNotFoundError,
 } from 'viem';
 import type { Hex, PublicClient, TransactionReceipt } from 'viem';
+import { assert } from '../../core/assert.ts';
 import type { Clock } from '../../core/clock.ts';
-import { Failover, NODE_TIMEOUT_MS } from '../nodes.ts';
+import { type Agreement, Failover, NODE_TIMEOUT_MS } from '../nodes.ts';
 import type { Erc3009 } from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
 
@@ -109,6 +110,26 @@ const EXECUTION_CODES = new Set([3, -32_015]);
 /** Texts of failed calls from nodes without a code of their own. */
 const EXECUTION_TEXT =
   /execution reverted|out ?of ?gas|gas required exceeds|intrinsic gas|invalid opcode|invalid ?jump|stack (?:under|over)flow|VM exception|EVM error/i;
+
+/** Time in Unix seconds. */
+export interface NewestBlock {
+  readonly number: bigint;
+  readonly hash: Hex;
+  readonly timestamp: bigint;
+}
+
+/** The newest block that two nodes have reached. */
+export async function newestBlock(agreement: Agreement<EvmClient>): Promise<NewestBlock> {
+  const blocks = new Map<bigint, NewestBlock>();
+  const newest = await agreement.reached('the newest block', async (node) => {
+    const { number, hash, timestamp } = await node.getBlock();
+    blocks.set(number, { number, hash, timestamp });
+    return number;
+  });
+  const block = blocks.get(newest);
+  assert(block !== undefined, 'a node has returned the block');
+  return block;
+}
 
 /** Whether the node ran the call and the call failed. */
 export function isExecutionFailure(error: unknown): boolean {

@@ -43,6 +43,7 @@ import type { RailOffer } from '../requirements.ts';
 import { type EvmSettings, depthFor } from '../settings.ts';
 import { type ContractSignatureCheck, recoverAddress } from '../sign-in/signatures.ts';
 import {
+  newestBlock,
   openEvmNodes,
   receiptOf,
   TOKEN_ABI,
@@ -135,9 +136,9 @@ export class EvmRail implements Rail {
     this.#decimals = isUsdc ? USDC_DECIMALS : undefined;
     this.refunds = evmRefunds({
       refundKey: settings.refundKey as Hex | undefined, // checked by the configuration
-      client,
       sender: this.sender,
       offer: this.offer,
+      newestBlock: async () => await newestBlock(this.#agreement),
       find: async (payment, attempt) =>
         await this.#agreement.evidence((node) =>
           findErc3009Payment(node, asset as Hex, payment, {
@@ -241,7 +242,7 @@ export class EvmRail implements Rail {
   }
 
   async position(payment: SignedPayment): Promise<Position> {
-    const { number, hash } = await this.#client.getBlock();
+    const { number, hash } = await newestBlock(this.#agreement);
     const { authorization } = payment;
     const validBefore =
       authorization.kind === 'permit2' ? authorization.deadline : erc3009Of(payment).validBefore;

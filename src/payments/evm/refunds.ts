@@ -8,7 +8,7 @@ import { EvmKey } from '../evm-key.ts';
 import type { Erc3009 } from '../payment.ts';
 import type { Attempt, Evidence, RefundRail } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
-import { type EvmClient, TOKEN_ABI, transferTypedData } from './chain.ts';
+import { type NewestBlock, TOKEN_ABI, transferTypedData } from './chain.ts';
 import type { EvmSender } from './sender.ts';
 
 /** A refund that is not on the chain after a day is credited back. */
@@ -27,19 +27,19 @@ interface Signed {
 
 export interface EvmRefundOptions {
   readonly refundKey: Hex | undefined;
-  readonly client: EvmClient;
+  readonly newestBlock: () => Promise<NewestBlock>;
   readonly sender: EvmSender | undefined;
   readonly offer: RailOffer;
   readonly find: (payment: Erc3009, attempt: Attempt) => Promise<Evidence>;
 }
 
 export function evmRefunds(options: EvmRefundOptions): RefundRail | undefined {
-  const { refundKey, client, sender, offer, find } = options;
+  const { refundKey, newestBlock, sender, offer, find } = options;
   if (refundKey === undefined || sender === undefined) return undefined;
   const key = new EvmKey(hexToBytes(refundKey));
   return {
     authorize: async (refundId, wallet, value) => {
-      const block = await client.getBlock();
+      const block = await newestBlock();
       const validBefore = block.timestamp + VALID_SECONDS;
       const from = key.address;
       const to = wallet as Hex; // an EVM identity, checked by the caller
