@@ -5,6 +5,7 @@ import { describe, test } from 'node:test';
 import { storeFixture } from '../../../test/databases/stores.ts';
 import { systemIds } from '../../core/ids.ts';
 import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
+import { DAY_MS } from '../../core/clock.ts';
 import { type Nano, ZERO, nano, usdToNano } from '../../core/money.ts';
 import { seededIds } from '../../../test/support/seeded-ids.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
@@ -175,6 +176,30 @@ describe('holds in memory', () => {
     await place(ledger, { ...most, capIds: ['cap-0', `cap-${caps - 1}`] });
     const beyond = await ledger.holds.place({ ...most, requestId: 'beyond' });
     assert.equal(beyond.ok, false);
+  });
+
+  test('a cap counts each charge once after the clock was set back before its period', async () => {
+    const store = await fixture.open(LEDGER_MIGRATIONS);
+    const ahead = new TestClock();
+    const ledger = new Ledger({ store, clock: ahead, ids: systemIds(), log: memoryLog(lines) });
+    await fund(store, ledger, usdToNano('1'));
+    const limits = { usdLimitNano: usdToNano('0.10'), diemLimitNano: undefined };
+    const cap = { id: 'k', accountId: 'a', period: 'EPOCH', ...limits } as const;
+    await store.transaction((tx) => ledger.setCap(tx, cap));
+    const price = usdToNano('0.01');
+    let sold = 0;
+    const buy = async (): Promise<string> => {
+      const requestId = `r${(sold += 1)}`;
+      const answer = await ledger.holds.place({ ...wanted(requestId, price), capIds: ['k'] });
+      if (!answer.ok) return answer.reason;
+      await ledger.holds.settle(bill(ahead, requestId, price), answer.hold);
+      return 'sold';
+    };
+    assert.equal(await buy(), 'sold');
+    ahead.setWallBack(DAY_MS);
+    for (let left = 9; left > 0; left -= 1) assert.equal(await buy(), 'sold');
+    assert.equal(await buy(), 'cap-usd');
+    assert.deepEqual(ledger.holds.figures(), { count: 0, amountNano: 0n });
   });
 
   test('the migration releases request holds of an older version, but not those of jobs', async () => {

@@ -30,7 +30,7 @@ import type {
   SettleRequest,
   Settlement,
 } from './records.ts';
-import { placeDurable } from './row-holds.ts';
+import { capsMsOf, placeDurable } from './row-holds.ts';
 import { repeated, settleHeld, settleOneHeld } from './settle.ts';
 import { type HeldSettle, KeptStates } from './states.ts';
 
@@ -114,6 +114,7 @@ export class MemoryHolds implements Holds {
     const plan = planHold(state, request, nowMs, caps ?? NO_CAPS, account);
     if (!plan.ok) return plan;
     const { usdNano, dailyNano, spendableNano, before } = plan;
+    const capsMs = caps === undefined ? nowMs : capsMsOf(nowMs, caps);
     account.open += 1;
     account.usdNano += usdNano;
     account.diemNano += dailyNano;
@@ -127,11 +128,11 @@ export class MemoryHolds implements Holds {
       dailyNano,
       dailyDay: state.dailyDay,
       capIds,
-      capsMs: nowMs,
+      capsMs,
       from: 'memory',
       account,
       counted: caps?.map(({ beside: counter }) => {
-        return addTo(counter, { counter, usdNano, dailyNano, sinceMs: nowMs, place: -1 });
+        return addTo(counter, { counter, usdNano, dailyNano, sinceMs: capsMs, place: -1 });
       }),
       isOpen: true,
       settled: undefined,

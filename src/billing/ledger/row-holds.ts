@@ -179,7 +179,7 @@ function beginPeriod(cap: CapState, atMs: number): void {
   Object.assign(cap, { periodStartMs: startMs, ...nothing });
 }
 
-/** Returns a time that is not before a cap period begun by another process whose clock is ahead. */
+/** Returns a time that is not before a cap period that began by a clock that was, or is, ahead. */
 export function capsMsOf(nowMs: number, caps: readonly CountedCap[]): number {
   return caps.reduce((ms, { state }) => Math.max(ms, state.periodStartMs), nowMs);
 }
