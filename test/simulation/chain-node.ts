@@ -1,5 +1,4 @@
 /** A node of the chain with JSON-RPC, for the calls that a payment needs. It can lag behind, lie or fail. */
-import type { Socket } from 'node:net';
 import {
   type Hex,
   decodeFunctionData,
@@ -15,7 +14,6 @@ import { TOKEN_ABI, tokenDomain } from '../../src/payments/evm/chain.ts';
 import {
   type Block,
   type Chain,
-  ChainError,
   FINAL_DEPTH,
   type Mined,
   OFFER,
@@ -25,8 +23,8 @@ import {
   transfer,
   transferIfValid,
 } from './chain.ts';
-import { JSON_TYPE, responseOf, serveHttp } from './http.ts';
-import { Machine, world } from './world.ts';
+import { RpcError, RpcNode } from './rpc-node.ts';
+import { world } from './world.ts';
 
 const CHAIN_ID = 8_453;
 const BASE_FEE = 10_000_000;
@@ -36,12 +34,6 @@ const RICH = 10n ** 20n;
 const FAR = 1_000_000;
 /** Codes of errors. */
 const REJECTED = -32_000;
-interface Request {
-  readonly id: number;
-  readonly method: string;
-  readonly params?: readonly unknown[];
-}
-
 interface Call {
   readonly to?: string;
   readonly data?: Hex;
@@ -56,29 +48,25 @@ interface Filter {
   readonly toBlock: Hex;
 }
 
-export class ChainNode {
-  readonly machine: Machine;
+export class ChainNode extends RpcNode<Block> {
   readonly #chain: Chain;
-  readonly #port: number;
-  readonly url: string;
-  /** The blocks of a node that lags behind, possibly of a branch that was dropped. */
-  frozen: Block[] | undefined;
-  /** Reports waiting transactions as mined, mined ones as unknown, and a newest block of the future. */
-  doesLie = false;
-  /** One call in so many fails; 0 for none. */
-  failOnce = 0;
 
   constructor(chain: Chain, port: number) {
+    super(port);
     this.#chain = chain;
-    this.#port = port;
-    this.url = `http://127.0.0.1:${port}/`;
-    this.machine = new Machine(`node ${port}`);
   }
 
-  /** The calls of a payment. Numbers in their results are sent as hexadecimal texts. */
-  readonly #methods: Readonly<Record<string, (...parameters: never[]) => unknown>> = {
+  override get newest(): readonly Block[] {
+    return this.#chain.blocks;
+  }
+
+  protected override asJson(name: string, value: unknown): unknown {
+    return asHex(name, value);
+  }
+
+  protected override readonly methods = {
     eth_chainId: () => CHAIN_ID,
-    eth_blockNumber: () => this.#head.number,
+    eth_blockNumber: () => this.head.number,
     eth_getBlockByNumber: (tag: string) => blockOf(this.#block(tag)),
     eth_getBalance: () => RICH,
     eth_getCode: (address: string) => (isToken(address) ? '0x01' : '0x'),
@@ -93,66 +81,17 @@ export class ChainNode {
     eth_getLogs: (filter: Filter) => this.#logs(filter),
   };
 
-  start(): void {
-    this.machine.run(() => {
-      serveHttp(this.#port, ({ body }, socket) => {
-        this.#respond(body).then(
-          (reply) => this.#send(socket, responseOf(200, JSON_TYPE, reply)),
-          (error: Error) => world().fail(error),
-        );
-      });
-    });
-  }
-
-  /** A failing node also cuts responses. */
-  #send(socket: Socket, response: string): void {
-    const { random } = world();
-    const isCut = this.failOnce > 0 && random.once(2 * this.failOnce);
-    socket.write(isCut ? response.slice(0, random.between(1, response.length - 1)) : response);
-    if (isCut) socket.destroySoon();
-  }
-
-  async #respond(body: string): Promise<string> {
-    const asked = JSON.parse(body) as Request | readonly Request[]; // sent by our server
-    if (!('length' in asked)) return await this.#result(asked);
-    return `[${(await Promise.all(asked.map((one) => this.#result(one)))).join()}]`;
-  }
-
-  async #result({ id, method, params = [] }: Request): Promise<string> {
-    const { random } = world();
-    try {
-      if (this.failOnce > 0 && random.once(this.failOnce))
-        throw new ChainError('overloaded', -32_603);
-      const run = this.#methods[method];
-      if (run === undefined) throw new ChainError(`the method ${method} does not exist`, -32_601);
-      const result: unknown = await Reflect.apply(run, this, params);
-      return `{"jsonrpc":"2.0","id":${id},"result":${JSON.stringify(result, asHex)}}`;
-    } catch (error) {
-      if (!(error instanceof ChainError)) throw error;
-      const { code, message } = error;
-      return JSON.stringify({ jsonrpc: '2.0', id, error: { code, message } });
-    }
-  }
-
-  get #blocks(): readonly Block[] {
-    return this.frozen ?? this.#chain.blocks;
-  }
-
-  get #head(): Block {
-    return this.#blocks.at(-1)!;
-  }
-
   #block(tag: string): Block | undefined {
-    if (tag === 'latest' && this.doesLie) return { ...this.#head, number: FAR };
-    if (tag === 'latest') return this.#head;
-    const final = Math.max(0, this.#head.number - FINAL_DEPTH);
-    return this.#blocks[tag === 'finalized' ? final : Number(tag)];
+    if (tag === 'latest' && this.doesLie) return { ...this.head, number: FAR };
+    if (tag === 'latest') return this.head;
+    const final = Math.max(0, this.head.number - FINAL_DEPTH);
+    return this.blocks[tag === 'finalized' ? final : Number(tag)];
   }
 
   #view({ to = '', data, input }: Call): Hex {
     const call = data ?? input ?? '0x';
     if (!isToken(to)) return '0x';
-    const { state } = this.#head;
+    const { state } = this.head;
     const { functionName, args } = decoded(call);
     if (functionName === 'DOMAIN_SEPARATOR') return domainSeparator({ domain: tokenDomain(OFFER) });
     if (functionName === 'authorizationState') {
@@ -164,7 +103,7 @@ export class ChainNode {
   }
 
   #nonceOf(address: string, isPending: boolean): number {
-    let next = this.#head.state.nonces.get(address) ?? 0;
+    let next = this.head.state.nonces.get(address) ?? 0;
     if (!isPending) return next;
     const own = [...this.#chain.pool.values()].filter(({ from }) => from === address);
     while (own.some(({ nonce }) => nonce === next)) next += 1;
@@ -179,12 +118,12 @@ export class ChainNode {
     const sender = await recoverTransactionAddress({ serializedTransaction: raw as never });
     const from = sender.toLowerCase();
     const { nonce = 0, to, data = '0x', maxFeePerGas = 0n } = parsed;
-    if (pool.has(hash)) throw new ChainError('already known', REJECTED);
-    if (nonce < (this.#head.state.nonces.get(from) ?? 0))
-      throw new ChainError('nonce too low', REJECTED);
+    if (pool.has(hash)) throw new RpcError('already known', REJECTED);
+    if (nonce < (this.head.state.nonces.get(from) ?? 0))
+      throw new RpcError('nonce too low', REJECTED);
     const same = [...pool.values()].find((one) => one.from === from && one.nonce === nonce);
     if (same !== undefined && maxFeePerGas * 10n < same.maxFeePerGas * 11n) {
-      throw new ChainError('replacement transaction underpriced', REJECTED);
+      throw new RpcError('replacement transaction underpriced', REJECTED);
     }
     if (same !== undefined) pool.delete(same.hash);
     // Some nodes drop a transaction that they have accepted.
@@ -193,14 +132,14 @@ export class ChainNode {
   }
 
   #find(hash: Hex): { readonly block: Block; readonly mined: Mined } | undefined {
-    for (const block of this.#blocks) {
+    for (const block of this.blocks) {
       const mined = block.mined.find((one) => one.hash === hash);
       if (mined !== undefined) return { block, mined };
     }
     const waiting = this.#chain.pool.get(hash);
     if (!this.doesLie || waiting === undefined) return undefined;
-    const logs = transferIfValid(waiting.data, copyOf(this.#head.state));
-    return { block: this.#head, mined: { ...waiting, logs } };
+    const logs = transferIfValid(waiting.data, copyOf(this.head.state));
+    return { block: this.head, mined: { ...waiting, logs } };
   }
 
   #transaction(hash: Hex): object | null {
@@ -237,8 +176,8 @@ export class ChainNode {
 
   #logs({ topics = [], fromBlock, toBlock }: Filter): object[] {
     const first = this.#block(fromBlock)?.number ?? Infinity;
-    const last = (this.#block(toBlock) ?? this.#head).number;
-    return this.#blocks
+    const last = (this.#block(toBlock) ?? this.head).number;
+    return this.blocks
       .slice(first, last + 1)
       .flatMap((block) => block.mined.flatMap((mined) => logsOf(block, mined)))
       .filter((log) => topics.every((wanted, at) => isWanted(log.topics[at], wanted)));
@@ -265,7 +204,7 @@ function decoded(data: Hex) {
   try {
     return decodeFunctionData({ abi: TOKEN_ABI, data });
   } catch {
-    throw new ChainError('execution reverted: the contract has no such function');
+    throw new RpcError('execution reverted: the contract has no such function');
   }
 }
 

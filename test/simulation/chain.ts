@@ -14,6 +14,7 @@ import {
 import { privateKeyToAddress } from 'viem/accounts';
 import { TOKEN_ABI, transferTypedData } from '../../src/payments/evm/chain.ts';
 import { recoverAddress } from '../../src/payments/sign-in/signatures.ts';
+import { RpcError } from './rpc-node.ts';
 import { Machine, world } from './world.ts';
 
 export const USDC = '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913';
@@ -74,16 +75,6 @@ export interface Block {
   readonly state: State;
 }
 
-/** An error that nodes return, by default that of a call that was run. */
-export class ChainError extends Error {
-  readonly code: number;
-
-  constructor(message: string, code = 3) {
-    super(message);
-    this.code = code;
-  }
-}
-
 export class Chain {
   readonly #machine = new Machine('chain');
   readonly pool = new Map<Hex, Transaction>();
@@ -109,6 +100,11 @@ export class Chain {
   /** Units that `address` has now. */
   balanceOf(address: string): bigint {
     return this.head.state.balances.get(address.toLowerCase()) ?? 0n;
+  }
+
+  /** Units of payments in the chain. */
+  get received(): bigint {
+    return this.balanceOf(PAY_TO);
   }
 
   /** Units of refunds. */
@@ -219,7 +215,7 @@ export function transferIfValid(data: Hex, state: State): Log[] | undefined {
   try {
     return transfer(data, state);
   } catch (error) {
-    if (error instanceof ChainError) return undefined;
+    if (error instanceof RpcError) return undefined;
     throw error;
   }
 }
@@ -228,7 +224,7 @@ export function transfer(data: Hex, state: State): Log[] {
   if (data === '0x') return [];
   const { functionName, args } = decodeFunctionData({ abi: TOKEN_ABI, data });
   if (functionName !== 'transferWithAuthorization')
-    throw new ChainError('execution reverted: unknown function');
+    throw new RpcError('execution reverted: unknown function');
   const [from, to, value, validAfter, validBefore, nonce, v, r, s] = args;
   const signature = concat([r, s, numberToHex(v, { size: 1 })]);
   const typed = transferTypedData(OFFER, { from, to, value, validAfter, validBefore, nonce });
@@ -236,10 +232,10 @@ export function transfer(data: Hex, state: State): Log[] {
   const balance = state.balances.get(from.toLowerCase()) ?? 0n;
   const isInTime = seconds() > Number(validAfter) && seconds() < Number(validBefore);
   if (signer !== from.toLowerCase() || !isInTime)
-    throw new ChainError('execution reverted: invalid authorization');
+    throw new RpcError('execution reverted: invalid authorization');
   if (state.used.has(placeOf(from, nonce)))
-    throw new ChainError('execution reverted: authorization is used');
-  if (balance < value) throw new ChainError('execution reverted: balance is too low');
+    throw new RpcError('execution reverted: authorization is used');
+  if (balance < value) throw new RpcError('execution reverted: balance is too low');
   state.used.add(placeOf(from, nonce));
   state.balances.set(from.toLowerCase(), balance - value);
   const received = state.balances.get(to.toLowerCase()) ?? 0n;

@@ -28,6 +28,8 @@ const SHARED_TICK_MS = 499;
 
 const ED25519_HEADER = Buffer.from('302e020100300506032b657004220420', 'hex');
 
+const ED25519_PUBLIC_HEADER = Buffer.from('302a300506032b6570032100', 'hex');
+
 type Callback = (...parameters: unknown[]) => void;
 
 /** The result of `setTimeout`. */
@@ -170,6 +172,47 @@ const STREAM_FILES = {
   },
 };
 
+const keyObjects = new WeakMap<CryptoKey, crypto.KeyObject>();
+
+/** What clients of Solana need of `crypto.subtle`, without its threads. All keys are Ed25519. */
+const IMMEDIATE_CRYPTO = {
+  digest: async (name: string, data: Uint8Array) =>
+    bufferOf(crypto.createHash(name.replace('-', '')).update(data).digest()),
+  importKey: async (
+    format: 'jwk' | 'pkcs8' | 'raw',
+    data: crypto.webcrypto.JsonWebKey & Uint8Array,
+    _name: string,
+    isExtractable: boolean,
+    usages: crypto.webcrypto.KeyUsage[],
+  ) => {
+    const key =
+      format === 'jwk'
+        ? crypto.createPublicKey({ key: data, format })
+        : format === 'raw'
+          ? crypto.createPublicKey({
+              key: Buffer.concat([ED25519_PUBLIC_HEADER, data]),
+              format: 'der',
+              type: 'spki',
+            })
+          : crypto.createPrivateKey({ key: Buffer.from(data), format: 'der', type: format });
+    const imported = key.toCryptoKey('Ed25519', isExtractable, usages);
+    keyObjects.set(imported, key);
+    return imported;
+  },
+  exportKey: async (format: string, key: CryptoKey) => {
+    const exported = keyObjects.get(key)!.export({ format: 'jwk' });
+    return format === 'jwk' ? exported : bufferOf(Buffer.from(exported.x ?? '', 'base64url'));
+  },
+  sign: async (_name: string, key: CryptoKey, data: Uint8Array) =>
+    bufferOf(crypto.sign(null, data, keyObjects.get(key)!)),
+  verify: async (_name: string, key: CryptoKey, signature: Uint8Array, data: Uint8Array) =>
+    crypto.verify(null, data, keyObjects.get(key)!, signature),
+};
+
+function bufferOf(bytes: Buffer): ArrayBuffer {
+  return Uint8Array.from(bytes).buffer;
+}
+
 export function replaceEdges(): void {
   // Node opens these pipes at their first use, and they are real.
   for (const output of [process.stdout, process.stderr]) output.on('error', () => undefined);
@@ -194,7 +237,11 @@ export function replaceEdges(): void {
     randomUUID,
     generateKeyPairSync: keyPair,
   });
-  replace(globalThis.crypto, { randomUUID });
+  replace(globalThis.crypto, {
+    randomUUID,
+    getRandomValues: (into: Uint8Array) => (into.set(world().random.bytes(into.length)), into),
+  });
+  replace(globalThis.crypto.subtle, IMMEDIATE_CRYPTO);
   replace(fs.promises, { ...immediateFiles(), open: openNow });
   const { ReadStream, WriteStream } = fs;
   replace(fs, {

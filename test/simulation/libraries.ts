@@ -10,9 +10,12 @@ import { recoverPublicKey } from 'viem';
 import '../../src/db/postgres/postgres-store.ts';
 import '../../src/payments/cards/stripe.ts';
 import '../../src/payments/evm/evm-rail.ts';
+import '../../src/payments/solana/solana-rail.ts';
 import { replaceMediaPrograms } from './video-studio.ts';
 import { type Machine, world } from './world.ts';
 
+/** Requests to Solana have ids from it on, so that all ids are as long. */
+const FIRST_ID = 1_000_000;
 /** viem draws parts of ids from so many characters; a longer id makes it draw them again. */
 const UID_CHARACTERS = 512;
 
@@ -36,6 +39,9 @@ const timers = FOLDERS.map(
   (folder) => createRequire(folder)('undici/lib/util/timers.js') as { reset(): void },
 );
 await viem('ccip.js');
+const kit = new URL('../../node_modules/@solana/kit/dist/index.node.mjs', import.meta.url);
+const { createRpcMessage } = (await import(kit.href)) as typeof import('@solana/kit');
+for (let id = 0; id < FIRST_ID; id += 1) createRpcMessage({ methodName: '', params: [] });
 // It imports the curve first, and then rejects.
 await recoverPublicKey({ hash: '0x', signature: '0x' }).catch(() => undefined);
 

@@ -6,8 +6,9 @@ import { usdToNano } from '../../src/core/money.ts';
 import type { App } from '../../src/server/server.ts';
 import type { StripeDouble } from '../support/stripe-double.ts';
 import { LIMIT_USD } from './callers.ts';
-import { type Chain, PAY_TO } from './chain.ts';
+import type { Chain } from './chain.ts';
 import { MONTHLY_USD } from './people.ts';
+import type { Solana } from './solana.ts';
 import type { CallerAccount, Seen, Town } from './town.ts';
 import { DefectFound, NEW_YEAR_MS } from './world.ts';
 
@@ -27,7 +28,7 @@ function demand(holds: boolean, what: () => string): void {
 }
 
 /** Holds at every moment. */
-export async function booksAreRight(app: App, chain: Chain): Promise<void> {
+export async function booksAreRight(app: App, town: Town): Promise<void> {
   const report = await app.stores.ledger.audit();
   demand(report.ok, () => `The audit finds ${text(report.differences)}`);
   const below = await app.stores.store.query(
@@ -40,14 +41,16 @@ export async function booksAreRight(app: App, chain: Chain): Promise<void> {
      WHERE usd_spent_nano + usd_held_nano > usd_limit_nano`,
   );
   demand(above.length === 0, () => `Above a limit: ${text(above)}`);
-  const topUps = await app.stores.ledger.receivedFrom('house:top-up:base');
-  const most = chain.everReceived * NANO_PER_UNIT;
-  demand(topUps <= most, () => `${topUps} credited to wallets, the chain had at most ${most}`);
+  for (const [way, { everReceived }] of chainsOf(town)) {
+    const topUps = await app.stores.ledger.receivedFrom(`house:top-up:${way}`);
+    const most = everReceived * NANO_PER_UNIT;
+    demand(topUps <= most, () => `${topUps} credited to wallets, ${way} had at most ${most}`);
+  }
 }
 
 /** Holds when nothing runs any more. Processes that share a database hold amounts that they lease. */
 export async function runIsRight(app: App, town: Town, hasLeases = false): Promise<void> {
-  await booksAreRight(app, town.chain);
+  await booksAreRight(app, town);
   const rows = await app.stores.store.query<UsageRow>(
     `SELECT u.request_id, u.account_id, u.metadata,
        u.usd_nano + u.diem_nano - COALESCE(r.amount_nano, 0) AS cost_nano FROM ledger_usage u
@@ -199,13 +202,15 @@ async function cardsAreCredited(app: App, stripe: StripeDouble): Promise<void> {
 }
 
 /** Wallets are credited with the transfers that are in the chain, and debited with refunds to them. */
-async function walletsAreCredited(app: App, { chain }: Town): Promise<void> {
-  const posted = await postedBy(app, 'base');
-  const units = chain.balanceOf(PAY_TO) - chain.refunded;
-  demand(
-    posted === units * NANO_PER_UNIT,
-    () => `${posted} from wallets, the chain has ${units} units`,
-  );
+async function walletsAreCredited(app: App, town: Town): Promise<void> {
+  for (const [way, { received, refunded }] of chainsOf(town)) {
+    const posted = await postedBy(app, way);
+    const units = received - refunded;
+    demand(
+      posted === units * NANO_PER_UNIT,
+      () => `${posted} from wallets, ${way} has ${units} units`,
+    );
+  }
   await allHaveEnded(app, 'payments_refund', ['paid', 'failed']);
 }
 
@@ -215,8 +220,15 @@ async function allHaveEnded(app: App, table: string, ends: readonly string[]): P
   demand(open.length === 0, () => `Rows of ${table} did not end: ${text(open)}`);
 }
 
+function chainsOf({ chain, solana }: Town) {
+  return Object.entries({ base: chain, solana }) as ['base' | 'solana', Chain | Solana][];
+}
+
 /** Sum that accounts have received by a way of payment, without returned payments. */
-async function postedBy({ stores: { ledger } }: App, way: 'base' | 'stripe'): Promise<bigint> {
+async function postedBy(
+  { stores: { ledger } }: App,
+  way: 'base' | 'solana' | 'stripe',
+): Promise<bigint> {
   const paid = await ledger.receivedFrom(`house:top-up:${way}`);
   return paid + (await ledger.receivedFrom(`house:payout:${way}`));
 }

@@ -1,25 +1,14 @@
-/** The operator, payers with their banks, and owners of wallets with USDC. */
-import { type Hex, toHex } from 'viem';
-import { privateKeyToAccount } from 'viem/accounts';
+/** The operator, and payers with their banks. */
 import { decimalUsd } from '../../src/core/money.ts';
-import { transferTypedData } from '../../src/payments/evm/chain.ts';
-import { type ChatKind, chat, chatKind } from './callers.ts';
-import { OFFER, PAY_TO, seconds } from './chain.ts';
 import { send } from './http.ts';
 import type { CallerAccount, Town } from './town.ts';
-import { videoBody } from './video-callers.ts';
-import { DefectFound, world } from './world.ts';
+import { world } from './world.ts';
 
 const PATIENCE_MS = 60_000;
 /** About a request. */
 const CREDIT_STEP_NANO = 100_000;
-const UNITS_PER_USD = 1_000_000;
 /** Maximum of the automatic charges of a card. */
 export const MONTHLY_USD = 100;
-const VALID_SECONDS = 300;
-const MAX_TRIES = 6;
-/** Some wallets cancel a payment so soon after they have signed it: mostly before or after a block. */
-const MAX_CANCEL_MS = [2_500, 8_000];
 
 /** Credits callers and pays credit back, and repeats each of both under its reference until it is confirmed. */
 export async function operate(town: Town): Promise<void> {
@@ -130,75 +119,4 @@ async function deliverSome(town: Town): Promise<void> {
     const status = await town.stripeMachine.run(() => town.stripe.deliver(event, town.url()));
     world().note(`webhook ${event.type}: ${status}`);
   }
-}
-
-/** Pays for credit, a chat or a video until the run is over, and repeats a payment that has no final response. */
-export async function payByWallet(town: Town, name: string): Promise<void> {
-  const { random } = world();
-  const { chain } = town;
-  const account = privateKeyToAccount(toHex(random.bytes(32)));
-  chain.mint(account.address, BigInt(1_000 * UNITS_PER_USD));
-  town.wallets.push(account.address);
-  for (let count = 1; !town.isOver; count += 1) {
-    await world().sleep(random.between(1_000, 10_000));
-    const nonce = toHex(random.bytes(32));
-    const units = random.between(5 * UNITS_PER_USD, 12 * UNITS_PER_USD);
-    const header = await headerOf(account, units, nonce);
-    const what = random.pick(['credit', 'video', chatKind()] as const);
-    if (random.once(3)) {
-      const cancel = (): void => {
-        chain.cancel(account.address, nonce);
-        town.happens('cancellation');
-      };
-      world().schedule(random.between(1, random.pick(MAX_CANCEL_MS)), cancel);
-    }
-    for (let tries = 0; tries < MAX_TRIES; tries += 1) {
-      const copies = random.once(6) ? 2 : 1;
-      const replies = await Promise.all(
-        Array.from({ length: copies }, () => payOnce(town, name, header, what)),
-      );
-      const statuses = replies.map((reply) => reply?.status ?? 0);
-      world().note(`${name} saw ${statuses.join(' and ')} for payment ${count}`);
-      if (statuses.includes(200) && !chain.hasEverReceived(nonce)) {
-        throw new DefectFound(`Payment ${count} is confirmed, and the chain never contained it`);
-      }
-      if (statuses.some((status) => status >= 200 && status < 500 && status !== 429)) break;
-      await world().sleep(random.between(500, 5_000));
-    }
-  }
-}
-
-async function payOnce(
-  town: Town,
-  name: string,
-  header: string,
-  what: ChatKind | 'credit' | 'video',
-) {
-  const { random } = world();
-  const headers = { 'payment-signature': header };
-  const patienceMs = random.once(4) ? random.between(1, 3_000) : PATIENCE_MS;
-  const url = town.url();
-  if (what === 'credit') return await send(`${url}/x402/top-up`, { headers, patienceMs });
-  if (what !== 'video') return await chat(town, { ...what, caller: name, headers, patienceMs });
-  return await send(`${url}/video/queue`, { headers, patienceMs, body: videoBody(name) });
-}
-
-async function headerOf(
-  account: ReturnType<typeof privateKeyToAccount>,
-  units: number,
-  nonce: Hex,
-): Promise<string> {
-  const authorization = {
-    from: account.address,
-    to: PAY_TO,
-    value: String(units),
-    validAfter: '0',
-    validBefore: String(seconds() + VALID_SECONDS),
-    nonce,
-  };
-  const typed = transferTypedData(OFFER, authorization as never); // viem converts the numbers
-  const signature = await account.signTypedData(typed);
-  const accepted = { ...OFFER, scheme: 'exact' };
-  const envelope = { x402Version: 2, accepted, payload: { authorization, signature } };
-  return Buffer.from(JSON.stringify(envelope)).toString('base64');
 }

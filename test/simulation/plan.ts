@@ -107,7 +107,7 @@ const CALLERS = {
   one: { counts: [4, 8, 16], fromMs: 10, toMs: 1_000 },
   several: { counts: [2, 4, 8], fromMs: 20, toMs: 1_000 },
 } as const;
-const MAX_WALLETS = 2;
+const MAX_WALLETS = 3;
 
 export function planOf(seed: string, durationMs: number, processes = 1): Plan {
   const random = randomOf(`plan ${seed}`);

@@ -12,12 +12,14 @@ import { PAY_TO, REFUND_KEY } from './chain.ts';
 import { MEDIA, closeDatabases } from './disk.ts';
 import { FareboxMachine } from './farebox-machine.ts';
 import { booksAreRight, nothingRuns, runIsRight } from './oracles.ts';
-import { operate, payByCard, payByWallet } from './people.ts';
+import { operate, payByCard } from './people.ts';
 import type { FaultKind } from './plan.ts';
 import { callNodes } from './rpc-callers.ts';
 import { strike } from './strikes.ts';
 import { MODEL_PORTS, Town } from './town.ts';
+import { SOLANA_KEYS } from './solana.ts';
 import { VIDEO_MODEL, VIDEO_USD, makeVideos } from './video-callers.ts';
+import { evmWallet, payByWallet, solanaWallet } from './wallets.ts';
 import { FAIR, Machine, world } from './world.ts';
 
 const FAREBOX_PORT = 3_000;
@@ -38,7 +40,7 @@ const ENDS_MACHINE: ReadonlySet<FaultKind> = new Set([
   'failover',
 ]);
 
-const YAML = ({ stripe, nodes, database }: Town): string => `
+const YAML = ({ stripe, nodes, solana, solanaNodes, database }: Town): string => `
 service: { publicUrl: http://127.0.0.1:${FAREBOX_PORT} }
 discovery: { enabled: false }
 embedded: { enabled: false }
@@ -70,6 +72,7 @@ rpc: { networks: { base-mainnet: { upstreams: ${JSON.stringify(nodes.map(({ url 
 payments:
   ${stripe.yaml()}
   base: { payTo: "${PAY_TO}", rpcUrl: ${JSON.stringify(nodes.map(({ url }) => url))}, gasKey: "${GAS_KEY}", refundKey: "${REFUND_KEY}", confirmations: [{ fromUsd: 0, wait: 1 }, { fromUsd: 8, wait: 4 }] }
+  solana: { payTo: "${solana.payTo}", rpcUrl: ${JSON.stringify(solanaNodes.map(({ url }) => url))}, feePayerKey: "${SOLANA_KEYS.feePayer}", refundKey: "${SOLANA_KEYS.refunds}", confirmations: [{ fromUsd: 0, wait: confirmed }, { fromUsd: 8, wait: finalized }] }
 ${database === undefined ? '' : `database: ${database.url}\ncluster: { connections: 4, deadAfterSeconds: ${DEAD_AFTER_SECONDS} }\n`}`;
 
 export class Run extends Town {
@@ -102,7 +105,8 @@ export class Run extends Town {
       if (request === NEW_CHECKOUT) this.happens('confirmation');
       return 'pass';
     };
-    for (const one of [...this.models, this.chain, ...this.nodes]) one.start();
+    for (const one of [...this.models, this.chain, ...this.nodes, ...this.solanaNodes]) one.start();
+    await this.solana.start();
     mkdirSync(join(this.folder, MEDIA), { recursive: true });
     for (let at = 0; at < this.plan.processes; at += 1) {
       const farebox = new FareboxMachine({
@@ -121,7 +125,8 @@ export class Run extends Town {
     );
     const wallets = Array.from({ length: this.plan.wallets }, (_, at) => {
       const name = `wallet ${at + 1}`;
-      return new Machine(name).run(() => payByWallet(this, name));
+      const wallet = at % 3 === 2 ? solanaWallet : evmWallet;
+      return new Machine(name).run(async () => payByWallet(this, name, await wallet(this)));
     });
     const others = [
       operate(this),
@@ -236,7 +241,7 @@ export class Run extends Town {
       const { app, machine } = world().random.pick(this.fareboxes);
       if (app === undefined || machine === undefined) continue;
       if (machine.pausedUntilMs > world().nowMs) continue;
-      const looked = machine.run(() => booksAreRight(app, this.chain));
+      const looked = machine.run(() => booksAreRight(app, this));
       await Promise.race([looked, machine.died]).catch((error: unknown) => {
         // A look that the database could not serve proves nothing.
         if (!(error instanceof StoreUnavailable)) throw error;

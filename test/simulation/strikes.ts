@@ -1,6 +1,7 @@
 /** The effects of faults. */
 import type { ModelServer } from './model-server.ts';
 import type { Fault } from './plan.ts';
+import type { RpcNode } from './rpc-node.ts';
 import type { Moment, Town } from './town.ts';
 import { world } from './world.ts';
 
@@ -36,14 +37,15 @@ function begin(target: object, name: string): () => void {
 
 /** Lets a fault begin and end. */
 export async function strike(town: Town, { kind, forMs, strength }: Fault): Promise<void> {
-  const { fareboxes, models, stripe, chain, nodes, database } = town;
+  const { fareboxes, models, stripe, chain, solana, database } = town;
   const one = <T>(from: readonly T[]): T => from[Math.floor(strength * from.length)]!;
   const farebox = one(fareboxes);
   const { random, weather } = world();
   const model = one(models);
   const databases = database?.machines.map((each) => each.name) ?? [];
   // One lying node at a time: two of the three must agree.
-  const node = kind === 'lying node' ? nodes[0]! : one(nodes);
+  const nodes = random.pick([town.nodes, town.solanaNodes]);
+  const node = kind === 'lying node' ? nodes[0]! : one<RpcNode<unknown>>(nodes);
   const during = async <T extends object>(target: T, change: Partial<T>): Promise<void> => {
     const ends = Object.keys(change).map((name) => begin(target, name));
     Object.assign(target, change);
@@ -90,9 +92,9 @@ export async function strike(town: Town, { kind, forMs, strength }: Fault): Prom
     }
     case 'reorganisation':
       await moment('cancellation', CANCELLED_MS);
-      return chain.reorganise(Math.ceil(1 + strength * MAX_DROPPED));
+      return random.pick([chain, solana]).reorganise(Math.ceil(1 + strength * MAX_DROPPED));
     case 'lagging node':
-      return during(node, { frozen: [...chain.blocks] });
+      return during(node, { frozen: [...node.newest] });
     case 'lying node':
       return during(node, { doesLie: true });
     case 'failing node':

@@ -6,10 +6,13 @@ import type { SimulatedPostgres } from './database.ts';
 import type { FareboxMachine } from './farebox-machine.ts';
 import { ModelServer } from './model-server.ts';
 import type { CallerPlan, Plan } from './plan.ts';
+import { Solana } from './solana.ts';
+import { SolanaNode } from './solana-node.ts';
 import { Machine, world } from './world.ts';
 
 export const MODEL_PORTS = [9_001, 9_002];
 const NODE_PORTS = [8_545, 8_546, 8_547];
+const SOLANA_PORTS = [8_899, 8_900, 8_901];
 
 /** A response that arrived whole, or did not. */
 export interface Seen {
@@ -49,6 +52,8 @@ export class Town {
   readonly models = MODEL_PORTS.map((port) => new ModelServer(port));
   readonly chain = new Chain();
   readonly nodes = NODE_PORTS.map((port) => new ChainNode(this.chain, port));
+  readonly solana = new Solana();
+  readonly solanaNodes = SOLANA_PORTS.map((port) => new SolanaNode(this.solana, port));
   readonly stripeMachine = new Machine('card processor');
   stripe!: StripeDouble;
   /** Events of the card processor that wait for their delivery. */

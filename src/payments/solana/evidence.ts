@@ -70,7 +70,7 @@ export async function findSolanaPayment(
 
 /**
  * Whether no later block can contain the transaction. The expected end can come from a node that was
- * behind; the node that is asked may not know the blockhash yet. So both must be over.
+ * behind; another one may not know the blockhash yet. So both must be over.
  */
 async function hasExpired(
   rpc: SolanaRpc,

@@ -73,7 +73,7 @@ describe('one bad node of Solana', () => {
     return Buffer.from(JSON.stringify(payload)).toString('base64');
   }
 
-  /** The bad node answers `method` as given; it is the first one, and keeps what it should send. */
+  /** The bad node is the first one. It returns another result of `method`, and keeps what it should send. */
   function lie(method: string, answer: (truth: never) => unknown): void {
     bad.alter = async (call, ask) => {
       if (call.method === 'sendTransaction') {
