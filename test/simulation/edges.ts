@@ -174,7 +174,7 @@ const STREAM_FILES = {
 
 const keyObjects = new WeakMap<CryptoKey, crypto.KeyObject>();
 
-/** What clients of Solana need of `crypto.subtle`, without its threads. All keys are Ed25519. */
+/** The part of `crypto.subtle` that clients of Solana need, without threads. All keys are Ed25519. */
 const IMMEDIATE_CRYPTO = {
   digest: async (name: string, data: Uint8Array) =>
     bufferOf(crypto.createHash(name.replace('-', '')).update(data).digest()),
@@ -206,8 +206,22 @@ const IMMEDIATE_CRYPTO = {
   sign: async (_name: string, key: CryptoKey, data: Uint8Array) =>
     bufferOf(crypto.sign(null, data, keyObjects.get(key)!)),
   verify: async (_name: string, key: CryptoKey, signature: Uint8Array, data: Uint8Array) =>
-    crypto.verify(null, data, keyObjects.get(key)!, signature),
+    verify(null, data, keyObjects.get(key)!, signature),
 };
+
+const { verify } = crypto;
+
+function verifyNow(
+  algorithm: null,
+  data: Buffer,
+  key: crypto.KeyObject,
+  signature: Buffer,
+  done?: (error: null, isValid: boolean) => void,
+): boolean {
+  const isValid = verify(algorithm, data, key, signature);
+  done?.(null, isValid);
+  return isValid;
+}
 
 function bufferOf(bytes: Buffer): ArrayBuffer {
   return Uint8Array.from(bytes).buffer;
@@ -236,6 +250,7 @@ export function replaceEdges(): void {
     randomBytes: (size: number) => world().random.bytes(size),
     randomUUID,
     generateKeyPairSync: keyPair,
+    verify: verifyNow,
   });
   replace(globalThis.crypto, {
     randomUUID,

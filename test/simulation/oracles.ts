@@ -211,6 +211,7 @@ async function walletsAreCredited(app: App, town: Town): Promise<void> {
       () => `${posted} from wallets, ${way} has ${units} units`,
     );
   }
+  await allHaveEnded(app, 'payments_topup', ['credited', 'failed']);
   await allHaveEnded(app, 'payments_refund', ['paid', 'failed']);
 }
 

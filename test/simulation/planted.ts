@@ -184,6 +184,18 @@ export const PLANTED: Readonly<Record<string, PlantedBug>> = {
     'if (job !== undefined) await store.transaction((tx) => money.release(tx, job));',
     '',
   ],
+  'the clock decides in which period of a limit a hold counts': [
+    HOLDS,
+    'caps === undefined ? nowMs : capsMsOf(nowMs, caps)',
+    'nowMs',
+    'import { capsMsOf, placeDurable }',
+    'import { placeDurable }',
+  ],
+  'one node of Solana tells the slot of a payment': [
+    'payments/solana/solana-rail.ts',
+    "agreement.reached('a slot', (node) => node.getSlot({ commitment: 'processed' }).send())",
+    "this.#opened.nodes.rpc.getSlot({ commitment: 'processed' }).send()",
+  ],
 };
 
 /** Lets the product be loaded with a bug. Call it before the first import of the product. */

@@ -56,6 +56,13 @@ export class SolanaNode extends RpcNode<SolanaBlock> {
       this.#with({ err: simulated(wire, this.blocks), logs: [], unitsConsumed: 1_000 }),
     sendTransaction: (wire: string) => this.#chain.accept(wire),
     getSignatureStatuses: (ids: readonly string[]) => this.#with(ids.map((id) => this.#status(id))),
+    getSignaturesForAddress: (account: string, { limit }: { readonly limit: number }) =>
+      this.blocks
+        .flatMap(({ slot, landed }) => landed.map((one) => ({ ...one, slot })))
+        .filter(({ from }) => from === account)
+        .toReversed()
+        .slice(0, limit)
+        .map(({ id, slot, hasFailed }) => ({ signature: id, slot, err: hasFailed ? {} : null })),
     getTransaction: (id: string, options?: Options) => this.#transaction(id, options),
   };
 

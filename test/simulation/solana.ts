@@ -32,8 +32,10 @@ const RECEIVER = '66'.repeat(32);
 export interface Landed {
   readonly id: string;
   readonly wire: string;
-  /** Of its message. */
+  /** The SHA-256 of its message. */
   readonly hash: string;
+  /** The token account that pays. */
+  readonly from: string | undefined;
   readonly hasFailed: boolean;
 }
 
@@ -145,7 +147,8 @@ export class Solana {
       const units = transfer(message, balances);
       if (units !== undefined && message.transfer?.to === this.#receiver)
         this.#received.set(message.hash, units);
-      landed.push({ id, wire, hash: message.hash, hasFailed: units === undefined });
+      const { hash: own, transfer: moved } = message;
+      landed.push({ id, wire, hash: own, from: moved?.from, hasFailed: units === undefined });
     }
     this.#add(landed, balances);
   }
@@ -214,7 +217,7 @@ export function problemOf(
       Buffer.from(getAddressEncoder().encode(address(signer))),
     ]);
     const key = createPublicKey({ key: der, format: 'der', type: 'spki' });
-    return signature !== null && verify(null, bytes, key, signature as Uint8Array);
+    return signature !== null && verify(null, bytes, key, signature);
   });
   return isSigned ? undefined : 'SignatureFailure';
 }
