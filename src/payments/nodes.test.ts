@@ -209,6 +209,18 @@ describe('nodes of Base', () => {
     assert.equal(await fixture.balance(wallet), usdToNano(5));
   });
 
+  test('a node that counts transactions of the future delays no payment', async () => {
+    const fixture = await openBase(first.url, third.url, fourth.url);
+    const { header, wallet } = await payment(fixture);
+    first.alter = async ({ method }, ask) => {
+      const reply = (await ask()) as { result: Hex };
+      if (method !== 'eth_getTransactionCount') return reply;
+      return { result: numberToHex(BigInt(reply.result) + 1_000n) };
+    };
+    await fixture.payments.headers.topUp(header);
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
+  });
+
   test('the exposed facilitator reports no payment that only one node reports', async () => {
     const fixture = await openBase(second.url, first.url);
     const { header } = await payment(fixture);

@@ -120,22 +120,26 @@ export class Agreement<Node> {
     );
   }
 
-  /** The largest number that two nodes have reached, or the only node. Rejects as `evidence`. */
+  /**
+   * The largest number that two nodes have reached, or the only node. Rejects as `evidence`. A further node
+   * cannot contradict, so none is waited for.
+   */
   async reached(subject: string, call: (node: Node) => Promise<bigint>): Promise<bigint> {
-    return await this.#agreed(subject, call, (all) =>
-      all.toSorted((one, other) => (one > other ? -1 : 1)).at(VOTES - 1),
-    );
+    const second = (all: readonly bigint[]): bigint | undefined =>
+      all.toSorted((one, other) => (one > other ? -1 : 1)).at(VOTES - 1);
+    return await this.#agreed(subject, call, second, 0);
   }
 
   async #agreed<T>(
     subject: string,
     call: (node: Node) => Promise<T>,
     joined: (results: readonly T[]) => T | undefined,
+    graceMs = GRACE_MS,
   ): Promise<T> {
     const { nodes, network, contradictions } = this.#options;
     const [only] = nodes;
     if (only !== undefined && nodes.length === 1) return await call(only);
-    let votes = await this.#votes(call);
+    let votes = await this.#votes(call, graceMs);
     let agreed = joined(votes.map(({ result }) => result));
     if (agreed === undefined) {
       votes = await this.#withoutLagging(votes);
@@ -151,8 +155,11 @@ export class Agreement<Node> {
     throw new Error(`The nodes contradict each other about ${subject}`);
   }
 
-  /** The results of two nodes, and of those that respond soon after. Rejects if all fail. */
-  async #votes<T>(call: (node: Node) => Promise<T>): Promise<readonly Vote<Node, T>[]> {
+  /** The results of two nodes, and of those that respond within the grace. Rejects if all fail. */
+  async #votes<T>(
+    call: (node: Node) => Promise<T>,
+    graceMs: number,
+  ): Promise<readonly Vote<Node, T>[]> {
     const { nodes, clock } = this.#options;
     const votes: Vote<Node, T>[] = [];
     const enough = Promise.withResolvers<void>();
@@ -163,7 +170,7 @@ export class Agreement<Node> {
     // Each call to a node has a time limit, so all of them end.
     const all = Promise.allSettled(calls);
     await Promise.race([enough.promise, all]);
-    await endsWithin(clock, GRACE_MS, all);
+    if (graceMs > 0) await endsWithin(clock, graceMs, all);
     if (votes.length > 0) return [...votes];
     const [first] = await all;
     throw first?.status === 'rejected' ? first.reason : new Error('No node is configured');

@@ -30,7 +30,7 @@ const CHAIN_ID = 8_453;
 const BASE_FEE = 10_000_000;
 const GAS = 80_000;
 const RICH = 10n ** 20n;
-/** Number of no block. */
+/** A number of no block, and of more transactions than there are. */
 const FAR = 1_000_000;
 /** Codes of errors. */
 const REJECTED = -32_000;
@@ -103,6 +103,7 @@ export class ChainNode extends RpcNode<Block> {
   }
 
   #nonceOf(address: string, isPending: boolean): number {
+    if (this.doesLie) return FAR;
     let next = this.head.state.nonces.get(address) ?? 0;
     if (!isPending) return next;
     const own = [...this.#chain.pool.values()].filter(({ from }) => from === address);

@@ -111,6 +111,18 @@ const EXECUTION_CODES = new Set([3, -32_015]);
 const EXECUTION_TEXT =
   /execution reverted|out ?of ?gas|gas required exceeds|intrinsic gas|invalid opcode|invalid ?jump|stack (?:under|over)flow|VM exception|EVM error/i;
 
+/** The number of transactions that an address has at two nodes. */
+export async function countOf(
+  agreement: Agreement<EvmClient>,
+  address: Hex,
+  blockTag: 'latest' | 'pending',
+): Promise<number> {
+  const count = await agreement.reached('a number of transactions', async (node) =>
+    BigInt(await node.getTransactionCount({ address, blockTag })),
+  );
+  return Number(count);
+}
+
 /** Time in Unix seconds. */
 export interface NewestBlock {
   readonly number: bigint;

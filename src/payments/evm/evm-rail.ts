@@ -43,6 +43,7 @@ import type { RailOffer } from '../requirements.ts';
 import { type EvmSettings, depthFor } from '../settings.ts';
 import { type ContractSignatureCheck, recoverAddress } from '../sign-in/signatures.ts';
 import {
+  countOf,
   newestBlock,
   openEvmNodes,
   receiptOf,
@@ -110,17 +111,18 @@ export class EvmRail implements Rail {
       nodes: each,
       newestSeconds: async (node) => Number((await node.getBlock()).timestamp),
     });
-    this.sender =
-      gasKey === undefined
-        ? undefined
-        : new EvmSender({
-            ...options,
-            client,
-            chainId: Number(network.slice('eip155:'.length)),
-            key: new EvmKey(hexToBytes(gasKey as Hex)), // checked by the configuration
-            maxGas: BigInt(settings.maxGas),
-            maxFeePerGas: this.#maxFeePerGas(),
-          });
+    const key = gasKey && new EvmKey(hexToBytes(gasKey as Hex)); // checked by the configuration
+    this.sender = !key
+      ? undefined
+      : new EvmSender({
+          ...options,
+          client,
+          transactionCount: (blockTag) => countOf(this.#agreement, key.address, blockTag),
+          chainId: Number(network.slice('eip155:'.length)),
+          key,
+          maxGas: BigInt(settings.maxGas),
+          maxFeePerGas: this.#maxFeePerGas(),
+        });
     const facilitatorAddress = this.sender?.address;
     const isUpto = settings.upto && options.external === undefined;
     this.offer = {

@@ -36,6 +36,8 @@ export interface Fees {
 
 export interface GasKeyOptions extends Pick<RailOptions, 'store' | 'clock' | 'log'> {
   readonly client: EvmClient;
+  /** The number of transactions of the key, with or without those that wait. */
+  readonly transactionCount: (blockTag: 'latest' | 'pending') => Promise<number>;
   readonly key: EvmKey;
   readonly chainId: number;
   readonly maxGas: bigint;
@@ -69,9 +71,8 @@ export class FeeReplacement {
   }
 
   async #run(): Promise<void> {
-    const { client, key } = this.#options;
     if ((await this.#waiting()).length === 0) return;
-    this.#mined = await client.getTransactionCount({ address: key.address });
+    this.#mined = await this.#options.transactionCount('latest');
     const rows = await this.#waiting();
     const [first] = rows;
     if (first === undefined) return;
@@ -97,12 +98,12 @@ export class FeeReplacement {
   async #fillBelow(until: number, market: Fees): Promise<void> {
     const { client, key, chainId, maxGas, store, clock, log } = this.#options;
     const { address } = key;
-    const pending = await client.getTransactionCount({ address, blockTag: 'pending' });
+    const pending = await this.#options.transactionCount('pending');
     if (pending >= until) return;
     const empty = { to: address, value: 0n } as const;
     const gas = await client.estimateGas({ account: address, ...empty, ...market });
     if (gas > maxGas) throw new Error(`An empty transaction needs ${gas} gas`);
-    // A node that is far behind reports a number that was used long ago.
+    // A node that is far behind reports a number that was used before.
     const end = Math.min(until, pending + MAX_REPLACED);
     for (let nonce = pending; nonce < end; nonce += 1) {
       const call = { ...empty, ...market, gas, type: 'eip1559', chainId, nonce } as const;

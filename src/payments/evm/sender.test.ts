@@ -38,17 +38,21 @@ describe('the sender of a gas key', () => {
     rmSync(folder, { recursive: true });
   });
 
-  const senderOn = (through: Store, by: Clock = clock): EvmSender =>
-    new EvmSender({
+  const senderOn = (through: Store, by: Clock = clock): EvmSender => {
+    const { client } = openEvmNodes([chain.rpcUrl], clock);
+    return new EvmSender({
       store: through,
       clock: by,
       log: silentLog,
-      client: openEvmNodes([chain.rpcUrl], clock).client,
+      client,
+      transactionCount: (blockTag) =>
+        client.getTransactionCount({ address: key.address, blockTag }),
       key,
       chainId: 8453,
       maxGas: 300_000n,
       maxFeePerGas: 50_000_000_000n,
     });
+  };
   // A number that waits for one before it is not among them.
   const sent = { address: key.address, blockTag: 'pending' } as const;
   const numberOf = (raw: Hex): number => parseTransaction(raw).nonce ?? 0;

@@ -190,11 +190,8 @@ export class EvmSender {
 
   async #nextNumber(): Promise<number> {
     if (this.#hasUnusedNumber) await this.#forgetNumber();
-    const { client, key, store, clock } = this.#options;
-    const pending = await client.getTransactionCount({
-      address: key.address,
-      blockTag: 'pending',
-    });
+    const { transactionCount, store, clock } = this.#options;
+    const pending = await transactionCount('pending');
     // Also if the reply is lost.
     this.#hasUnusedNumber = true;
     const [row] = await store.query<{ next_nonce: bigint }>(
