@@ -191,10 +191,10 @@ export const PLANTED: Readonly<Record<string, PlantedBug>> = {
     'import { capsMsOf, placeDurable }',
     'import { placeDurable }',
   ],
-  'one node of Solana tells the slot of a payment': [
-    'payments/solana/solana-rail.ts',
-    "agreement.reached('a slot', (node) => node.getSlot({ commitment: 'processed' }).send())",
-    "this.#opened.nodes.rpc.getSlot({ commitment: 'processed' }).send()",
+  'one node is enough for a slot, a block or a nonce': [
+    'payments/nodes.ts',
+    '.at(VOTES - 1);',
+    '.at(0);',
   ],
 };
 

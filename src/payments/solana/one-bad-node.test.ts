@@ -134,6 +134,39 @@ describe('one bad node of Solana', () => {
     assert.equal(await fixture.balance(signer.address), 0n);
   });
 
+  test('a refund ends although the node reports an end that never comes', async () => {
+    const signer = await buyer();
+    await paidAtLast(fixture, await sign(signer));
+    lie('getLatestBlockhash', (truth: { readonly value: object }) => ({
+      ...truth,
+      value: { ...truth.value, lastValidBlockHeight: 1_000_000_000 },
+    }));
+    const { refundId } = await fixture.payments.refunds.refund(signer.address, usdToNano(5));
+    chain.advance(400n);
+    await sweep();
+    assert.equal((await fixture.payments.refunds.state(refundId)).state, 'failed');
+    assert.equal(await fixture.balance(signer.address), usdToNano(5));
+  });
+
+  test('the transactions of a refund are searched from the slot of its begin', async () => {
+    const signer = await buyer();
+    await paidAtLast(fixture, await sign(signer));
+    const ahead = 1_000_000;
+    for (const node of [bad, ...others]) {
+      node.alter = async ({ method }, ask) => {
+        const reply = (await ask()) as { result: number };
+        return method === 'getSlot' ? { result: reply.result + ahead } : reply;
+      };
+    }
+    const { refundId } = await fixture.payments.refunds.refund(signer.address, usdToNano(1));
+    for (const node of others) node.alter = async (_, ask) => await ask();
+    const [row] = await fixture.store.query<{ start_height: bigint }>(
+      'SELECT start_height FROM payments_refund WHERE refund_id = $1',
+      [refundId],
+    );
+    assert.ok(row!.start_height > ahead, `${row!.start_height} is a height`);
+  });
+
   test('a payment is new although the node reports a slot of the future', async () => {
     const signer = await buyer();
     const header = await sign(signer);

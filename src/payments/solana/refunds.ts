@@ -21,7 +21,7 @@ import {
 } from '@solana-program/token';
 import { USDC_DECIMALS } from '../networks.ts';
 import type { SolanaPayment } from '../payment.ts';
-import type { Attempt, Evidence, RefundRail } from '../rail.ts';
+import type { Attempt, Evidence, Position, RefundRail } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import { type SolanaRpc, decodeWire, messageHash, sendWire, transactionId } from './chain.ts';
 
@@ -36,21 +36,22 @@ export interface SolanaRefundOptions {
   readonly rpc: SolanaRpc;
   readonly feePayer: KeyPairSigner | undefined;
   readonly offer: RailOffer;
+  readonly position: () => Promise<Position>;
   /** Called with the id of a transaction before it is sent. */
   readonly sent: (transaction: string) => Promise<void>;
   readonly find: (payment: SolanaPayment, attempt: Attempt) => Promise<Evidence>;
 }
 
 export async function solanaRefunds(options: SolanaRefundOptions): Promise<RefundRail | undefined> {
-  const { treasury, rpc, feePayer, offer, sent, find } = options;
+  const { treasury, rpc, feePayer, offer, position, sent, find } = options;
   if (treasury === undefined || feePayer === undefined) return undefined;
   const token = { mint: address(offer.asset), tokenProgram: TOKEN_PROGRAM_ADDRESS };
   const [source] = await findAssociatedTokenPda({ ...token, owner: treasury.address });
   return {
     authorize: async (refundId, wallet, amount) => {
-      const [{ value: recent }, height] = await Promise.all([
+      const [{ value: recent }, { startHeight, expiresAt }] = await Promise.all([
         rpc.getLatestBlockhash({ commitment: 'finalized' }).send(),
-        rpc.getBlockHeight({ commitment: 'confirmed' }).send(),
+        position(),
       ]);
       const owner = address(wallet);
       const [destination] = await findAssociatedTokenPda({ ...token, owner });
@@ -85,8 +86,7 @@ export async function solanaRefunds(options: SolanaRefundOptions): Promise<Refun
         ),
         source,
       };
-      const expiresAt = recent.lastValidBlockHeight;
-      return { text: JSON.stringify(signed), startHeight: height, expiresAt };
+      return { text: JSON.stringify(signed), startHeight, expiresAt };
     },
     send: async (text, journal) => {
       const { id, wire } = JSON.parse(text) as Signed; // written by `authorize`

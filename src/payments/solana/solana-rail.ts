@@ -95,6 +95,7 @@ async function openAll(settings: SolanaSettings, options: RailOptions) {
     sent,
     feePayer,
     offer,
+    position: () => positionOf(agreement),
     find: async (payment, attempt) =>
       await agreement.evidence((node) => findSolanaPayment(node, payment, attempt, 'finalized')),
   });
@@ -177,15 +178,7 @@ export class SolanaRail implements Rail {
   }
 
   async position(): Promise<Position> {
-    const { agreement } = this.#opened;
-    // Slots grow on every fork.
-    const [slot, height] = await Promise.all([
-      agreement.reached('a slot', (node) => node.getSlot({ commitment: 'processed' }).send()),
-      agreement.reached('a height', (node) =>
-        node.getBlockHeight({ commitment: 'confirmed' }).send(),
-      ),
-    ]);
-    return { startHeight: slot, startBlock: undefined, expiresAt: height + BLOCKHASH_LIFE_BLOCKS };
+    return await positionOf(this.#opened.agreement);
   }
 
   async findPayment(
@@ -354,6 +347,18 @@ export class SolanaRail implements Rail {
       },
     };
   }
+}
+
+/** The end is that of the newest blockhash; others expire earlier. */
+async function positionOf(agreement: Agreement<SolanaNodes['rpc']>): Promise<Position> {
+  // Slots grow on every fork.
+  const [slot, height] = await Promise.all([
+    agreement.reached('a slot', (node) => node.getSlot({ commitment: 'processed' }).send()),
+    agreement.reached('a height', (node) =>
+      node.getBlockHeight({ commitment: 'confirmed' }).send(),
+    ),
+  ]);
+  return { startHeight: slot, startBlock: undefined, expiresAt: height + BLOCKHASH_LIFE_BLOCKS };
 }
 
 async function solanaOffer(
