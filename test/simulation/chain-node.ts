@@ -48,18 +48,7 @@ interface Filter {
   readonly toBlock: Hex;
 }
 
-export class ChainNode extends RpcNode<Block> {
-  readonly #chain: Chain;
-
-  constructor(chain: Chain, port: number) {
-    super(port);
-    this.#chain = chain;
-  }
-
-  override get newest(): readonly Block[] {
-    return this.#chain.blocks;
-  }
-
+export class ChainNode extends RpcNode<Block, Chain> {
   protected override asJson(name: string, value: unknown): unknown {
     return asHex(name, value);
   }
@@ -106,14 +95,14 @@ export class ChainNode extends RpcNode<Block> {
     if (this.doesLie) return FAR;
     let next = this.head.state.nonces.get(address) ?? 0;
     if (!isPending) return next;
-    const own = [...this.#chain.pool.values()].filter(({ from }) => from === address);
+    const own = [...this.chain.pool.values()].filter(({ from }) => from === address);
     while (own.some(({ nonce }) => nonce === next)) next += 1;
     return next;
   }
 
   async #accept(raw: Hex): Promise<Hex> {
     const { random } = world();
-    const { pool } = this.#chain;
+    const { pool } = this.chain;
     const hash = keccak256(raw);
     const parsed = parseTransaction(raw);
     const sender = await recoverTransactionAddress({ serializedTransaction: raw as never });
@@ -137,7 +126,7 @@ export class ChainNode extends RpcNode<Block> {
       const mined = block.mined.find((one) => one.hash === hash);
       if (mined !== undefined) return { block, mined };
     }
-    const waiting = this.#chain.pool.get(hash);
+    const waiting = this.chain.pool.get(hash);
     if (!this.doesLie || waiting === undefined) return undefined;
     const logs = transferIfValid(waiting.data, copyOf(this.head.state));
     return { block: this.head, mined: { ...waiting, logs } };
@@ -145,7 +134,7 @@ export class ChainNode extends RpcNode<Block> {
 
   #transaction(hash: Hex): object | null {
     const found = this.#find(hash);
-    const one = found?.mined ?? this.#chain.pool.get(hash);
+    const one = found?.mined ?? this.chain.pool.get(hash);
     if (one === undefined) return null;
     return {
       hash,

@@ -22,7 +22,8 @@ interface Request {
   readonly params?: readonly unknown[];
 }
 
-export abstract class RpcNode<Block> {
+export abstract class RpcNode<Block, Chain extends { readonly blocks: readonly Block[] }> {
+  protected readonly chain: Chain;
   readonly machine: Machine;
   readonly #port: number;
   readonly url: string;
@@ -33,7 +34,8 @@ export abstract class RpcNode<Block> {
   /** One call in so many fails; 0 for none. */
   failOnce = 0;
 
-  constructor(port: number) {
+  constructor(chain: Chain, port: number) {
+    this.chain = chain;
     this.#port = port;
     this.url = `http://127.0.0.1:${port}/`;
     this.machine = new Machine(`node ${port}`);
@@ -44,16 +46,14 @@ export abstract class RpcNode<Block> {
     Record<string, (...parameters: never[]) => unknown>
   >;
 
-  /** The blocks of the chain now. */
-  abstract get newest(): readonly Block[];
-
   /** How JSON writes a value of a result. */
   protected asJson(_name: string, value: unknown): unknown {
     return value;
   }
 
-  protected get blocks(): readonly Block[] {
-    return this.frozen ?? this.newest;
+  /** The blocks that it knows. */
+  get blocks(): readonly Block[] {
+    return this.frozen ?? this.chain.blocks;
   }
 
   protected get head(): Block {

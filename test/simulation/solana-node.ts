@@ -25,18 +25,7 @@ interface Options {
   readonly commitment?: 'processed' | 'confirmed' | 'finalized';
 }
 
-export class SolanaNode extends RpcNode<SolanaBlock> {
-  readonly #chain: Solana;
-
-  constructor(chain: Solana, port: number) {
-    super(port);
-    this.#chain = chain;
-  }
-
-  override get newest(): readonly SolanaBlock[] {
-    return this.#chain.blocks;
-  }
-
+export class SolanaNode extends RpcNode<SolanaBlock, Solana> {
   protected override readonly methods = {
     getGenesisHash: () => GENESIS,
     getSlot: (options?: Options) => (this.doesLie ? FAR : this.#at(options).slot),
@@ -54,7 +43,7 @@ export class SolanaNode extends RpcNode<SolanaBlock> {
     getAccountInfo: (key: string) => this.#with(this.#account(key)),
     simulateTransaction: (wire: string) =>
       this.#with({ err: simulated(wire, this.blocks), logs: [], unitsConsumed: 1_000 }),
-    sendTransaction: (wire: string) => this.#chain.accept(wire),
+    sendTransaction: (wire: string) => this.chain.accept(wire),
     getSignatureStatuses: (ids: readonly string[]) => this.#with(ids.map((id) => this.#status(id))),
     getSignaturesForAddress: (account: string, { limit }: { readonly limit: number }) =>
       this.blocks
@@ -108,7 +97,7 @@ export class SolanaNode extends RpcNode<SolanaBlock> {
 
   #status(id: string): object | null {
     const found = this.#find(id);
-    const isWaiting = this.#chain.waiting.has(id);
+    const isWaiting = this.chain.waiting.has(id);
     if (this.doesLie ? !isWaiting : found === undefined) return null;
     const { slot, height } = found?.block ?? this.head;
     const isFinal = this.doesLie || this.head.height - height >= FINAL_SLOTS;

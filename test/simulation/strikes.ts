@@ -1,7 +1,6 @@
 /** The effects of faults. */
 import type { ModelServer } from './model-server.ts';
 import type { Fault } from './plan.ts';
-import type { RpcNode } from './rpc-node.ts';
 import type { Moment, Town } from './town.ts';
 import { world } from './world.ts';
 
@@ -45,7 +44,7 @@ export async function strike(town: Town, { kind, forMs, strength }: Fault): Prom
   const databases = database?.machines.map((each) => each.name) ?? [];
   // One lying node at a time: two of the three must agree.
   const nodes = random.pick([town.nodes, town.solanaNodes]);
-  const node = kind === 'lying node' ? nodes[0]! : one<RpcNode<unknown>>(nodes);
+  const node = kind === 'lying node' ? nodes[0]! : one<(typeof nodes)[number]>(nodes);
   const during = async <T extends object>(target: T, change: Partial<T>): Promise<void> => {
     const ends = Object.keys(change).map((name) => begin(target, name));
     Object.assign(target, change);
@@ -94,7 +93,7 @@ export async function strike(town: Town, { kind, forMs, strength }: Fault): Prom
       await moment('cancellation', CANCELLED_MS);
       return random.pick([chain, solana]).reorganise(Math.ceil(1 + strength * MAX_DROPPED));
     case 'lagging node':
-      return during(node, { frozen: [...node.newest] });
+      return during(node, { frozen: [...node.blocks] as never[] }); // the blocks of its chain
     case 'lying node':
       return during(node, { doesLie: true });
     case 'failing node':
