@@ -62,6 +62,8 @@ export async function underKeys(fixture: Fixture, rounds: number): Promise<strin
   });
   const isServing = () => all.some(({ first, seen }) => first === 0 && seen.length > 0);
   await until(isServing, 'that the first process serves');
+  const callsOf = ({ key }: Tried): number =>
+    servers.upstream.seen.filter(({ body }) => body.includes(`"${key}"`)).length;
   for (let round = 0; round < rounds; round += 1) {
     await clock.sleep(QUIET_MS);
     const place = places[round % 2];
@@ -69,14 +71,13 @@ export async function underKeys(fixture: Fixture, rounds: number): Promise<strin
     assert.ok(place?.process !== undefined && kind !== undefined);
     const ms = round === 0 ? FIRST_PAUSE_MS : 1_000 + Math.random() * (MAX_FAULT_MS - 1_000);
     if (kind === 'pause') {
+      const isRunning = () =>
+        all.some((one) => one.first === round % 2 && one.seen.length === 0 && callsOf(one) > 0);
+      await until(isRunning, 'that the engine runs a request of the process');
       place.process.child.kill('SIGSTOP');
-      const stuck = all.filter(({ first, seen }) => first === round % 2 && seen.length === 0);
       await clock.sleep(ms);
-      if (round === 0) {
-        const isTakenOver = () =>
-          stuck.some(({ seen }) => seen.some(({ status }) => status === 200));
-        await until(isTakenOver, 'that another process takes a key over');
-      }
+      const isTakenOver = () => all.some((one) => callsOf(one) > 1);
+      if (round === 0) await until(isTakenOver, 'that another process takes a key over');
       place.process.child.kill('SIGCONT');
     } else if (kind === 'cut') {
       place.proxy.cut();

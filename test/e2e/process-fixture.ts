@@ -12,7 +12,12 @@ import { TestUpstream } from '../support/test-upstream.ts';
 import { openTestStore } from '../databases/stores.ts';
 import { type FareboxProcess, removeFolder, startFarebox } from './farebox-process.ts';
 
-const BODY = { model: 'm', max_completion_tokens: 5, messages: [{ role: 'user', content: 'Hi' }] };
+/** The engine sees the prompt. */
+const bodyOf = (content: string) => ({
+  model: 'm',
+  max_completion_tokens: 5,
+  messages: [{ role: 'user', content }],
+});
 /** Five output tokens at 2 USD a million: what is held is what it costs. */
 export const COST_USD = 0.00001;
 
@@ -151,7 +156,7 @@ export async function ask(pool: Pool, question: Question): Promise<Seen> {
       'content-type': 'application/json',
       ...(key === undefined ? {} : { 'idempotency-key': key }),
     },
-    body: JSON.stringify({ ...BODY, metadata }),
+    body: JSON.stringify({ ...bodyOf(key ?? 'Hi'), metadata }),
   });
   const body = (await answer.body.json()) as { cost?: { usd: number } };
   return {
