@@ -28,8 +28,6 @@ const SHARED_TICK_MS = 499;
 
 const ED25519_HEADER = Buffer.from('302e020100300506032b657004220420', 'hex');
 
-const ED25519_PUBLIC_HEADER = Buffer.from('302a300506032b6570032100', 'hex');
-
 type Callback = (...parameters: unknown[]) => void;
 
 /** The result of `setTimeout`. */
@@ -189,11 +187,7 @@ const IMMEDIATE_CRYPTO = {
       format === 'jwk'
         ? crypto.createPublicKey({ key: data, format })
         : format === 'raw'
-          ? crypto.createPublicKey({
-              key: Buffer.concat([ED25519_PUBLIC_HEADER, data]),
-              format: 'der',
-              type: 'spki',
-            })
+          ? ed25519Key(data)
           : crypto.createPrivateKey({ key: Buffer.from(data), format: 'der', type: format });
     const imported = key.toCryptoKey('Ed25519', isExtractable, usages);
     keyObjects.set(imported, key);
@@ -221,6 +215,12 @@ function verifyNow(
   const isValid = verify(algorithm, data, key, signature);
   done?.(null, isValid);
   return isValid;
+}
+
+/** The public key of 32 bytes. */
+export function ed25519Key(bytes: Uint8Array): crypto.KeyObject {
+  const x = Buffer.from(bytes).toString('base64url');
+  return crypto.createPublicKey({ key: { kty: 'OKP', crv: 'Ed25519', x }, format: 'jwk' });
 }
 
 function bufferOf(bytes: Buffer): ArrayBuffer {

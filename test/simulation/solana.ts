@@ -2,7 +2,7 @@
  * Solana with USDC in the world: slots, a pool of transactions, and forks. It checks the signatures, the
  * blockhash and the balance of each transaction, and runs its transfers of tokens.
  */
-import { createPublicKey, hash, verify } from 'node:crypto';
+import { hash, verify } from 'node:crypto';
 import {
   type Address,
   type KeyPairSigner,
@@ -15,6 +15,7 @@ import {
   getTransactionDecoder,
 } from '@solana/kit';
 import { TOKEN_PROGRAM_ADDRESS, findAssociatedTokenPda } from '@solana-program/token';
+import { ed25519Key } from './edges.ts';
 import { Machine, world } from './world.ts';
 
 export const SOLANA_USDC = address('EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v');
@@ -24,7 +25,6 @@ export const FINAL_SLOTS = 32;
 export const BLOCKHASH_LIFE = 150;
 const TRANSFER_CHECKED = 12;
 const TREASURY_UNITS = 1_000_000_000_000n;
-const SPKI_HEADER = Buffer.from('302a300506032b6570032100', 'hex');
 /** Seeds of keys of the operator. */
 export const SOLANA_KEYS = { feePayer: '44'.repeat(32), refunds: '55'.repeat(32) };
 const RECEIVER = '66'.repeat(32);
@@ -168,8 +168,9 @@ export class Solana {
   }
 }
 
-export async function signerOf(seed: string | Buffer): Promise<KeyPairSigner> {
-  return await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(seed as string, 'hex'));
+/** The key of a seed in hexadecimal digits. */
+export async function signerOf(seed: string): Promise<KeyPairSigner> {
+  return await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(seed, 'hex'));
 }
 
 export async function tokenAccountOf(owner: Address): Promise<Address> {
@@ -203,7 +204,7 @@ function readWire(wire: string) {
 }
 
 /** Why no block after `blocks` contains the transaction; `undefined` if one can. */
-export function problemOf(
+function problemOf(
   { bytes, hash: own, signatures, blockhash }: Message,
   blocks: readonly SolanaBlock[],
   landed: readonly Landed[],
@@ -212,11 +213,7 @@ export function problemOf(
   const recent = [...blocks.slice(-BLOCKHASH_LIFE).flatMap((block) => block.landed), ...landed];
   if (recent.some((one) => one.hash === own)) return 'AlreadyProcessed';
   const isSigned = Object.entries(signatures).every(([signer, signature]) => {
-    const der = Buffer.concat([
-      SPKI_HEADER,
-      Buffer.from(getAddressEncoder().encode(address(signer))),
-    ]);
-    const key = createPublicKey({ key: der, format: 'der', type: 'spki' });
+    const key = ed25519Key(Uint8Array.from(getAddressEncoder().encode(address(signer))));
     return signature !== null && verify(null, bytes, key, signature);
   });
   return isSigned ? undefined : 'SignatureFailure';
