@@ -221,6 +221,29 @@ describe('nodes of Base', () => {
     assert.equal(await fixture.balance(wallet), usdToNano(5));
   });
 
+  test('a transaction that waits at one node alone keeps its nonce', async () => {
+    const settings = await baseOf([first.url, third.url, fourth.url]);
+    const fixture = await open(settings);
+    const [waiting, later] = [await payment(fixture), await payment(fixture)];
+    for (const node of [third, fourth]) {
+      node.alter = async ({ method }, ask) => {
+        if (method !== 'eth_getTransactionCount') return await ask();
+        return { result: '0x0' };
+      };
+    }
+    await one.client.setAutomine(false);
+    await assert.rejects(fixture.payments.headers.topUp(waiting.header), isPending);
+    // As after a restart: the nonce in the database is not trusted.
+    await fixture.store.query('UPDATE payments_gas_nonce SET next_nonce = 0');
+    await assert.rejects(fixture.payments.headers.topUp(later.header), isPending);
+    await one.client.setAutomine(true);
+    await one.client.mine({ blocks: 1 });
+    for (const { header, wallet } of [waiting, later]) {
+      await paidAtLast(fixture, header);
+      assert.equal(await fixture.balance(wallet), usdToNano(5));
+    }
+  });
+
   test('the exposed facilitator reports no payment that only one node reports', async () => {
     const fixture = await openBase(second.url, first.url);
     const { header } = await payment(fixture);

@@ -111,16 +111,41 @@ const EXECUTION_CODES = new Set([3, -32_015]);
 const EXECUTION_TEXT =
   /execution reverted|out ?of ?gas|gas required exceeds|intrinsic gas|invalid opcode|invalid ?jump|stack (?:under|over)flow|VM exception|EVM error/i;
 
-/** The number of transactions that an address has at two nodes. */
-export async function countOf(
+/** Waiting transactions of one key that nodes accept. */
+export const MAX_WAITING = 64;
+
+/** The numbers of transactions of an address. */
+export interface TransactionCounts {
+  readonly mined: () => Promise<number>;
+  /** With those that wait. */
+  readonly pending: () => Promise<number>;
+}
+
+/**
+ * Two nodes must have the mined transactions. Waiting ones can be known to the node alone that received
+ * them; if it counts more of them than a node accepts, it is wrong, and only the mined ones count.
+ */
+export function transactionCounts(
+  client: EvmClient,
   agreement: Agreement<EvmClient>,
   address: Hex,
-  blockTag: 'latest' | 'pending',
-): Promise<number> {
-  const count = await agreement.reached('a number of transactions', async (node) =>
-    BigInt(await node.getTransactionCount({ address, blockTag })),
-  );
-  return Number(count);
+): TransactionCounts {
+  const mined = async (): Promise<number> =>
+    Number(
+      await agreement.reached('a number of transactions', async (node) =>
+        BigInt(await node.getTransactionCount({ address })),
+      ),
+    );
+  return {
+    mined,
+    pending: async () => {
+      const [all, least] = await Promise.all([
+        client.getTransactionCount({ address, blockTag: 'pending' }),
+        mined(),
+      ]);
+      return all > least + MAX_WAITING ? least : all;
+    },
+  };
 }
 
 /** Time in Unix seconds. */

@@ -43,13 +43,13 @@ import type { RailOffer } from '../requirements.ts';
 import { type EvmSettings, depthFor } from '../settings.ts';
 import { type ContractSignatureCheck, recoverAddress } from '../sign-in/signatures.ts';
 import {
-  countOf,
   newestBlock,
   openEvmNodes,
   receiptOf,
   TOKEN_ABI,
   tokenDomain,
   trackedClient,
+  transactionCounts,
   transferTypedData,
 } from './chain.ts';
 import type { EvmClient } from './chain.ts';
@@ -111,18 +111,18 @@ export class EvmRail implements Rail {
       nodes: each,
       newestSeconds: async (node) => Number((await node.getBlock()).timestamp),
     });
-    const key = gasKey && new EvmKey(hexToBytes(gasKey as Hex)); // checked by the configuration
-    this.sender = !key
-      ? undefined
-      : new EvmSender({
-          ...options,
-          client,
-          transactionCount: (blockTag) => countOf(this.#agreement, key.address, blockTag),
-          chainId: Number(network.slice('eip155:'.length)),
-          key,
-          maxGas: BigInt(settings.maxGas),
-          maxFeePerGas: this.#maxFeePerGas(),
-        });
+    const key = gasKey === undefined ? undefined : new EvmKey(hexToBytes(gasKey as Hex)); // checked by the configuration
+    this.sender =
+      key &&
+      new EvmSender({
+        ...options,
+        client,
+        counts: transactionCounts(client, this.#agreement, key.address),
+        chainId: Number(network.slice('eip155:'.length)),
+        key,
+        maxGas: BigInt(settings.maxGas),
+        maxFeePerGas: this.#maxFeePerGas(),
+      });
     const facilitatorAddress = this.sender?.address;
     const isUpto = settings.upto && options.external === undefined;
     this.offer = {

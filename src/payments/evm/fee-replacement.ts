@@ -20,7 +20,7 @@ import { chainReason } from '../chain-log.ts';
 import type { EvmKey } from '../evm-key.ts';
 import { storeSent } from '../gas.ts';
 import type { RailOptions, SentTransaction } from '../rail.ts';
-import type { EvmClient } from './chain.ts';
+import type { EvmClient, TransactionCounts } from './chain.ts';
 
 /** 15 blocks of Base. */
 const STUCK_AFTER_MS = 30 * SECOND_MS;
@@ -36,8 +36,7 @@ export interface Fees {
 
 export interface GasKeyOptions extends Pick<RailOptions, 'store' | 'clock' | 'log'> {
   readonly client: EvmClient;
-  /** The number of transactions of the key, with or without those that wait. */
-  readonly transactionCount: (blockTag: 'latest' | 'pending') => Promise<number>;
+  readonly counts: TransactionCounts;
   readonly key: EvmKey;
   readonly chainId: number;
   readonly maxGas: bigint;
@@ -72,7 +71,7 @@ export class FeeReplacement {
 
   async #run(): Promise<void> {
     if ((await this.#waiting()).length === 0) return;
-    this.#mined = await this.#options.transactionCount('latest');
+    this.#mined = await this.#options.counts.mined();
     const rows = await this.#waiting();
     const [first] = rows;
     if (first === undefined) return;
@@ -98,7 +97,7 @@ export class FeeReplacement {
   async #fillBelow(until: number, market: Fees): Promise<void> {
     const { client, key, chainId, maxGas, store, clock, log } = this.#options;
     const { address } = key;
-    const pending = await this.#options.transactionCount('pending');
+    const pending = await this.#options.counts.pending();
     if (pending >= until) return;
     const empty = { to: address, value: 0n } as const;
     const gas = await client.estimateGas({ account: address, ...empty, ...market });

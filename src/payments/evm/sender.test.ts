@@ -45,8 +45,10 @@ describe('the sender of a gas key', () => {
       clock: by,
       log: silentLog,
       client,
-      transactionCount: (blockTag) =>
-        client.getTransactionCount({ address: key.address, blockTag }),
+      counts: {
+        mined: () => client.getTransactionCount({ address: key.address }),
+        pending: () => client.getTransactionCount(sent),
+      },
       key,
       chainId: 8453,
       maxGas: 300_000n,

@@ -13,7 +13,7 @@ import { DAY_MS, SECOND_MS } from '../../core/clock.ts';
 import { reasonOf } from '../../core/log.ts';
 import { chainReason } from '../chain-log.ts';
 import { storeSent } from '../gas.ts';
-import { isExecutionFailure, isKnownTransaction } from './chain.ts';
+import { MAX_WAITING, isExecutionFailure, isKnownTransaction } from './chain.ts';
 import {
   type Fees,
   type GasKeyOptions,
@@ -43,8 +43,6 @@ const MAX_TRIES = 4;
 /** After this time the nonce of the chain is used: earlier transactions are mined or lost. */
 const NUMBER_TRUST_MS = 60 * SECOND_MS;
 const KEEP_BYTES_MS = DAY_MS;
-/** Waiting transactions of one key that nodes accept. */
-const MAX_GAP = 64;
 /** An estimate holds for one block only. */
 const GAS_MARGIN_PERCENT = 125n;
 const COLLISION = /nonce too low|replacement transaction underpriced|already (?:known|imported)/i;
@@ -190,8 +188,8 @@ export class EvmSender {
 
   async #nextNumber(): Promise<number> {
     if (this.#hasUnusedNumber) await this.#forgetNumber();
-    const { transactionCount, store, clock } = this.#options;
-    const pending = await transactionCount('pending');
+    const { counts, store, clock } = this.#options;
+    const pending = await counts.pending();
     // Also if the reply is lost.
     this.#hasUnusedNumber = true;
     const [row] = await store.query<{ next_nonce: bigint }>(
@@ -232,7 +230,7 @@ export class EvmSender {
     const rows = await store.query<{ raw_tx: Hex }>(
       `SELECT raw_tx FROM payments_gas_transaction
        WHERE gas_key = $1 AND number >= $2 AND number < $3 ORDER BY number LIMIT $4`,
-      [this.#gasKey, fromNumber, untilNumber, MAX_GAP],
+      [this.#gasKey, fromNumber, untilNumber, MAX_WAITING],
     );
     for (const { raw_tx: serializedTransaction } of rows) {
       try {
