@@ -19,8 +19,8 @@ export const CREDIT_USD: Readonly<Record<CallerKind, string>> = {
   poor: '0.001',
   payer: '0.01',
 };
-/** Small requests get small leases, which are soon empty. */
-const MAX_TOKENS = [4, 60];
+/** Small requests get small leases, which are soon empty. Large ones can cost most of their hold. */
+const MAX_TOKENS = [4, 60, 400];
 const PATIENCE_MS = 90_000;
 const DECISION_PATIENCE_MS = 60_000;
 /** A caller leaves within a response, or before a lost lease ends, or after most faults. */

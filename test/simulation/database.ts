@@ -43,6 +43,7 @@ export class SimulatedPostgres {
   machines: Machine[] = [];
   /** One reply to a commit in so many is lost, with its connection; 0 for none. */
   losesOnce = 0;
+  losesOnlyCharges = false;
   #primary = 0;
   #database = TEMPLATE;
   #runs = 0;

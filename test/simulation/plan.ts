@@ -2,8 +2,9 @@
  * The plan of a run, as data: the callers, and the faults with their times. A plan is made from a seed; a
  * shorter one that shows the same defect is easier to read.
  *
- * Most seeds leave out half of the kinds of faults and callers, so that the others are frequent and meet
- * in ways that a mixture of everything would not show (swarm testing).
+ * Two in five seeds leave out half of the kinds of faults and callers, and two more have one or two of
+ * each, so that these are frequent and meet in ways that a mixture of everything would not show (swarm
+ * testing).
  */
 import { randomOf } from './random.ts';
 
@@ -105,19 +106,22 @@ const LASTS_MS = [5_000, 10_000, 20_000, 45_000, 120_000];
 /** Most of a run of one server should be requests. On PostgreSQL each takes several times as long. */
 const CALLERS = {
   one: { counts: [4, 8, 16], fromMs: 10, toMs: 1_000 },
-  several: { counts: [2, 4, 8], fromMs: 20, toMs: 1_000 },
+  several: { counts: [1, 2, 4, 8], fromMs: 20, toMs: 1_000 },
 } as const;
 const MAX_WALLETS = 3;
 
 export function planOf(seed: string, durationMs: number, processes = 1): Plan {
   const random = randomOf(`plan ${seed}`);
   const absent = processes === 1 ? ONLY_SHARED : ONLY_FILE;
-  const isSwarm = !random.once(4);
-  const some = (): boolean => !isSwarm || random.once(2);
-  const faultKinds = (Object.keys(WEIGHTS) as FaultKind[])
-    .filter((kind) => !absent.has(kind))
-    .filter(some)
-    .flatMap((kind) => Array.from({ length: WEIGHTS[kind] }, () => kind));
+  const breadth = random.pick(['all', 'half', 'half', 'few', 'few'] as const);
+  const some = <T>(kinds: readonly T[]): readonly T[] => {
+    if (breadth === 'few') return [random.pick(kinds), random.pick(kinds)];
+    return breadth === 'all' ? kinds : kinds.filter(() => random.once(2));
+  };
+  const allFaults = (Object.keys(WEIGHTS) as FaultKind[]).filter((kind) => !absent.has(kind));
+  const faultKinds = some(allFaults).flatMap((kind) =>
+    Array.from({ length: WEIGHTS[kind] }, () => kind),
+  );
   const betweenMs = random.pick(BETWEEN_FAULTS_MS);
   const faults: Fault[] = [];
   for (
@@ -129,11 +133,12 @@ export function planOf(seed: string, durationMs: number, processes = 1): Plan {
     const forMs = random.between(mostMs / 2, mostMs);
     faults.push({ kind: random.pick(faultKinds), atMs, forMs, strength: random.fraction() });
   }
-  const callerKinds = CALLER_KINDS.filter(some);
+  const people = some([...CALLER_KINDS, 'wallet' as const]);
+  const callerKinds = people.filter((kind) => kind !== 'wallet');
   const { counts, fromMs, toMs } = CALLERS[processes === 1 ? 'one' : 'several'];
   const callers = Array.from({ length: random.pick(counts) }, (_, at): CallerPlan => {
     const kind =
-      callerKinds[at] ?? random.pick(callerKinds.length > 0 ? callerKinds : CALLER_KINDS);
+      callerKinds[at] ?? random.pick(callerKinds.length > 0 ? callerKinds : (['steady'] as const));
     return { name: `${kind} ${at + 1}`, kind, pauseMs: random.between(fromMs, toMs) };
   });
   return {
@@ -144,7 +149,7 @@ export function planOf(seed: string, durationMs: number, processes = 1): Plan {
     callers,
     creditEveryMs: random.pick([1_000, 8_000, 60_000]),
     checkoutEveryMs: random.pick([1_000, 10_000]),
-    wallets: some() ? MAX_WALLETS : 0,
+    wallets: people.includes('wallet') ? MAX_WALLETS : 0,
   };
 }
 

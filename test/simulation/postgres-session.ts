@@ -30,6 +30,8 @@ interface Limits {
 interface Database {
   /** One reply to a commit in so many is lost; 0 for none. */
   readonly losesOnce: number;
+  /** Whether only commits with a charge count. */
+  readonly losesOnlyCharges: boolean;
   connect(startup: Buffer, place: number, received: (message?: Message) => void): Backend;
   /** A backend has something to run. */
   touch(): void;
@@ -63,6 +65,7 @@ export class Session {
   #ready: Buffer[] = [];
   #status = 'I';
   #hasCommitted = false;
+  #hasCharged = false;
   #limits: Limits = { statementMs: 0, idleMs: 0 };
   #localLimits: Limits | undefined;
   #timer: Timer | undefined;
@@ -197,6 +200,7 @@ export class Session {
     if (text.startsWith('LISTEN')) this.isListening = true;
     this.#needsTime ||= TIME.test(text);
     this.#notifies ||= text.includes('pg_notify');
+    this.#hasCharged ||= text.includes('INTO ledger_usage (');
   }
 
   /** Time limits are those of the world. */
@@ -239,8 +243,10 @@ export class Session {
   /** Sends replies to the client, and starts the time limit of the state in which it is now. */
   deliver(): void {
     const ready = this.#ready.splice(0);
-    const { losesOnce } = this.#database;
-    if (this.#hasCommitted && losesOnce > 0 && world().random.once(losesOnce)) return this.#lose();
+    const { losesOnce, losesOnlyCharges } = this.#database;
+    const mayLose = this.#hasCommitted && losesOnce > 0 && (this.#hasCharged || !losesOnlyCharges);
+    if (mayLose && world().random.once(losesOnce)) return this.#lose();
+    if (this.#hasCommitted) this.#hasCharged = false;
     this.#hasCommitted = false;
     this.#machine.run(() => {
       for (const bytes of ready) if (this.#client.writable) this.#client.write(bytes);

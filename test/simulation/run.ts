@@ -50,7 +50,7 @@ models:
   - id: ${MODEL}
     type: text
     context: 8192
-    maxCompletionTokens: 64
+    maxCompletionTokens: 512
     price: { input: 1, output: 2 }
     replicas: [${MODEL_PORTS.map((_, at) => `{ engine: gpu${at + 1} }`).join(', ')}]
   - id: ${EMBEDDING_MODEL}

@@ -106,7 +106,14 @@ export async function strike(town: Town, { kind, forMs, strength }: Fault): Prom
       return;
     }
     case 'lost commits':
-      return database && during(database, { losesOnce: Math.ceil(1 + strength * 20) });
+      return (
+        database &&
+        during(database, {
+          losesOnce: Math.ceil(1 + strength * 20),
+          // Others end the leases of their server.
+          losesOnlyCharges: random.once(2),
+        })
+      );
     case 'full disk':
       return during(weather, { isFull: true });
     case 'slow disk':
