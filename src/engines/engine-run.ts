@@ -108,7 +108,6 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   start(): void {
     const { signal } = this.#call;
     this.#context.running.add(this);
-    if (signal?.aborted === true) return this.abort();
     signal?.addEventListener('abort', this.#onAbort);
     this.#next();
   }
@@ -141,6 +140,8 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
 
   #next(): void {
     if (this.#isEnded) return;
+    // The signal may have ended another call, whose slot is offered before this call is notified.
+    if (this.#call.signal?.aborted === true) return this.abort();
     const { router } = this.#context;
     const targets = router.targetsOf(this.#call.replicas);
     const choice = router.choose(targets, this);

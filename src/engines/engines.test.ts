@@ -703,6 +703,23 @@ test('calls to a full engine wait in a bounded queue, first come first served', 
   assert.equal(engines.status()[0]!.inFlight, 0);
 });
 
+test('an abort of several calls sends none of those that wait for a slot', async (t) => {
+  const { upstream, engines } = await withOne(t, { concurrency: 1 });
+  upstream.otherwise = { kind: 'hang' };
+  const leave = new AbortController();
+  const { signal } = leave;
+  const running = [1, 2, 3].map(() => runTo(engines, callTo(ON_A, { signal })));
+  await until(() => upstream.seen.length === 1, 'the first call has the slot');
+  leave.abort();
+  const failures = (await Promise.all(running)).map(({ outcome }) => failureOf(outcome));
+  assert.deepEqual(
+    failures.map(({ reason, attempts }) => `${reason} ${attempts}`),
+    ['aborted 1', 'aborted 0', 'aborted 0'],
+  );
+  const [status] = engines.status();
+  assert.deepEqual([status!.inFlight, status!.queued], [0, 0]);
+});
+
 test('`hasSpareCapacity` is true on an idle engine and while another slot stays free', async (t) => {
   const upstream = await upstreamFor(t);
   upstream.otherwise = { kind: 'hang' };
