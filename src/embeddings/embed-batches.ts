@@ -25,9 +25,11 @@ export interface EmbeddedBatch {
   readonly answer: EngineResponse;
 }
 
-/** Batches in the order of their inputs, without failed ones. */
 export interface BatchesOutcome {
+  /** Batches in the order of their inputs, without failed ones. */
   readonly done: readonly EmbeddedBatch[];
+  /** Inputs of the request in batches that were sent to an engine. */
+  readonly sent: readonly EmbeddingInput[];
   readonly failure: EngineFailure | undefined;
 }
 
@@ -54,10 +56,11 @@ export async function runBatches(
     };
   if (count === 1) {
     const only = await runBatch(run, batchFor(0), signal);
-    if ('embeddings' in only) return { done: [only], failure: undefined };
-    return { done: [], failure: only };
+    if ('embeddings' in only) return { done: [only], sent: request.inputs, failure: undefined };
+    return { done: [], sent: wasSent(only) ? request.inputs : [], failure: only };
   }
   const done: (EmbeddedBatch | undefined)[] = Array.from({ length: count }, () => undefined);
+  const sent: EmbeddingInput[] = [];
   const stop = new AbortController();
   const both = AbortSignal.any([signal, stop.signal]);
   let failure: EngineFailure | undefined;
@@ -67,6 +70,9 @@ export async function runBatches(
       const at = next;
       next += 1;
       const outcome = await runBatch(run, batchFor(at), both);
+      if (wasSent(outcome)) {
+        sent.push(...request.inputs.slice(at * maxBatch, (at + 1) * maxBatch));
+      }
       if ('embeddings' in outcome) {
         done[at] = outcome;
       } else if (failure === undefined) {
@@ -76,7 +82,12 @@ export async function runBatches(
     }
   };
   await Promise.all(Array.from({ length: Math.min(PARALLEL_BATCHES, count) }, work));
-  return { done: done.filter((batch) => batch !== undefined), failure };
+  return { done: done.filter((batch) => batch !== undefined), sent, failure };
+}
+
+/** A call that is aborted while it waits for a slot of an engine has no attempt. */
+function wasSent(outcome: EmbeddedBatch | EngineFailure): boolean {
+  return 'embeddings' in outcome || outcome.attempts > 0;
 }
 
 type BatchFor = (replica: Replica, encoding: EmbeddingEncoding | undefined) => EmbeddingsBatch;

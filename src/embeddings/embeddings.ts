@@ -14,9 +14,10 @@ import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { JSON_BODY, JSON_TYPE, type Route } from '../http/route.ts';
 import { EMBEDDINGS_DESCRIPTION } from './describe.ts';
-import { type EmbeddedBatch, runBatches } from './embed-batches.ts';
+import { type BatchesOutcome, type EmbeddedBatch, runBatches } from './embed-batches.ts';
 import { type EmbeddingsParts, type EmbedRun, fitInputs } from './embed-inputs.ts';
 import {
+  type EmbeddingInput,
   type EmbeddingsRequest,
   MAX_INPUT_TOKENS,
   parseEmbeddingsRequest,
@@ -78,9 +79,11 @@ async function embed(
   await sellWithFallbacks(parts, context, found, { ...order, rule }, async (held) => {
     const tokensBound = tokensBoundOf(held.model, request);
     const run = { ...held, parts, request, tokensBound };
-    const { done, failure } = await runBatches(run, await fitInputs(run));
+    const outcome = await runBatches(run, await fitInputs(run));
+    const { done, sent, failure } = outcome;
     if (failure === undefined) await answer(run, done);
-    else if (failure.reason === 'aborted') await settleAborted(run, done, failure);
+    else if (failure.reason === 'aborted' && sent.length > 0)
+      await settleAborted(run, outcome, failure);
     else return failedCall(failure, held.model.id);
     return undefined;
   });
@@ -145,19 +148,21 @@ async function written(
   return pieces;
 }
 
+type SizedInputs = Pick<EmbeddingsRequest, 'textBytes' | 'tokenIdCount'>;
+
 /** Token ids are exact; text is estimated. */
-function tokensOf(request: EmbeddingsRequest): number {
-  return request.tokenIdCount + tokensAbout(request.textBytes);
+function tokensOf({ tokenIdCount, textBytes }: SizedInputs): number {
+  return tokenIdCount + tokensAbout(textBytes);
 }
 
-/** The caller left: bills what the engine read, as far as it is known. */
+/** The caller left: bills the inputs that were sent to an engine, and no others. */
 async function settleAborted(
-  { request, price, sale, tokensBound }: EmbedRun,
-  done: readonly EmbeddedBatch[],
+  { price, sale, tokensBound }: EmbedRun,
+  { done, sent }: Pick<BatchesOutcome, 'done' | 'sent'>,
   failure: EngineFailure,
 ): Promise<void> {
   const reported = joinEmbeddings(done.map((batch) => batch.embeddings)).promptTokens ?? 0;
-  const promptTokens = Math.min(Math.max(reported, tokensOf(request)), tokensBound);
+  const promptTokens = Math.min(Math.max(reported, tokensOf(sizeOf(sent))), tokensBound);
   await sale.settle({
     costNano: chargeFor({ promptTokens }, price),
     status: 'aborted',
@@ -166,4 +171,14 @@ async function settleAborted(
     attempts: failure.attempts,
     ...(failure.replica === null ? {} : { replica: failure.replica.engine }),
   });
+}
+
+function sizeOf(inputs: readonly EmbeddingInput[]): SizedInputs {
+  let textBytes = 0;
+  let tokenIdCount = 0;
+  for (const input of inputs) {
+    if (typeof input === 'string') textBytes += Buffer.byteLength(input);
+    else tokenIdCount += input.length;
+  }
+  return { textBytes, tokenIdCount };
 }

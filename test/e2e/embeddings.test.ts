@@ -30,6 +30,7 @@ before(async () => {
 limits: { guard: { failures: 10000 } }
 engines:
   rack: { url: "${upstream.url}" }
+  narrow: { url: "${upstream.url}", concurrency: 1 }
   gone: { url: "${gone.url}", connectTimeoutMs: 200 }
 models:
 ${[
@@ -48,6 +49,11 @@ ${[
     price: { input: 1 }
     embedding: { dimensions: 3, maxBatch: 10, customDimensions: true }
     replicas: [{ engine: rack }]
+  - id: one-slot
+    type: embedding
+    price: { input: 1 }
+    embedding: { dimensions: 3, maxBatch: 10 }
+    replicas: [{ engine: narrow }]
   - id: float-only
     type: embedding
     price: { input: 1 }
@@ -382,6 +388,32 @@ describe('the flow', () => {
     await assert.rejects(asked);
     await until(() => upstream.active === 0, 'the end of the work');
     await until(async () => (await farebox.app.stores.ledger.audit()).openHolds === 0);
+  });
+
+  test('a disconnect is charged only for inputs that were sent to an engine', async () => {
+    upstream.otherwise = { kind: 'hang' };
+    const leave = new AbortController();
+    const first = new AbortController();
+    const create = (count: number, { signal }: AbortController) => {
+      const input = Array.from({ length: count }, () => 'x'.repeat(400));
+      return client.embeddings.create({ model: 'one-slot', input }, { signal });
+    };
+    const before = await balance();
+    // The only slot of the engine gets the first batch of ten inputs.
+    const running = create(100, first);
+    await until(() => upstream.active === 1, 'the first batch at the engine');
+    const waiting = create(10, leave);
+    await until(async () => (await farebox.app.stores.ledger.audit()).openHolds === 2);
+    const { engines } = farebox.app;
+    await until(() => engines.status().some(({ queued }) => queued === 4), 'the waiting request');
+    leave.abort();
+    await assert.rejects(waiting);
+    await until(async () => (await farebox.app.stores.ledger.audit()).openHolds === 1);
+    assert.equal(await balance(), before);
+    first.abort();
+    await assert.rejects(running);
+    await until(async () => (await farebox.app.stores.ledger.audit()).openHolds === 0);
+    assert.equal(before - (await balance()), 1_000_000n);
   });
 
   test('a retry with the same idempotency key gets the same response and is charged once', async () => {
