@@ -6,9 +6,9 @@ import { type ServerResponse, createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { makeClip, portraitJpeg } from '../media/clips.ts';
+import { makeClip, makeSound, portraitJpeg } from '../media/clips.ts';
 import { type Site, openSite } from '../media/site.ts';
 import { until } from '../support/until.ts';
 
@@ -22,11 +22,21 @@ const folder = mkdtempSync(join(tmpdir(), 'farebox-room-'));
 let site: Site;
 let farebox: TestApp;
 let crowded: TestApp;
+/** A server on which one open video uses the storage of its caller. */
+let full: TestApp;
 let clip: Buffer;
 /** Bytes of each upload that has ended. */
 const uploads: number[] = [];
 let takesOrders = true;
+let spokenTexts = 0;
+let sound: Buffer;
+let picture: Buffer;
 const engine = createServer((request, response) => {
+  if (request.url === '/v1/audio/speech') {
+    spokenTexts += 1;
+    response.writeHead(200, { 'content-type': 'audio/mpeg' });
+    return void response.end(sound);
+  }
   let size = 0;
   request.on('data', (chunk: Buffer) => (size += chunk.length));
   request.on('end', () => {
@@ -71,13 +81,17 @@ before(async () => {
     seconds: 2,
     framesPerSecond: 12,
   });
+  sound = await makeSound(folder, 'ab ba', 'mp3');
+  picture = await portraitJpeg();
   site.pages.set('/large.mp4', padded(LARGE_BYTES));
   site.pages.set('/smaller.mp4', padded(SMALLER_BYTES));
   farebox = await startTestApp({ yaml: settings(port, { all: 1_600, each: 1_600 }) });
   crowded = await startTestApp({ yaml: settings(port, { all: 1_250, each: 750 }) });
+  const yaml = `${settings(port, { all: 1_250, each: 205 })}video: { maxOpenJobs: 1 }\n`;
+  full = await startTestApp({ yaml });
 });
 after(async () => {
-  for (const server of [farebox, crowded]) {
+  for (const server of [farebox, crowded, full]) {
     await server.audit();
     await server.stop();
   }
@@ -102,6 +116,7 @@ models:
     type: video
     replicas: [{ engine: studio }]
     video: { task: image-to-video, durations: [1 gen], pricing: { kind: generation, perGeneration: 0.01 } }
+  - { id: speaker, type: tts, replicas: [{ engine: studio }], price: { perMillionCharacters: 15 } }
 `;
 }
 
@@ -191,4 +206,38 @@ test('an image in the request is stored as a file before the job is queued', asy
     size > picture.length && size < picture.length + 10_000;
   await until(() => uploads.slice(length).some(isPicture), 'that the picture is sent');
   await cancel(id);
+});
+
+describe('a caller whose open video uses all of its disk space', () => {
+  let id: string;
+  before(async () => {
+    const image_url = `data:image/jpeg;base64,${picture.toString('base64')}`;
+    const film = { model: 'moving', prompt: 'pan left', duration: '1 gen', image_url };
+    const queued = await queue(film, full);
+    assert.equal(queued.status, 200);
+    ({ id } = queued);
+  });
+  after(() => cancel(id, full));
+
+  const call = (path: string, body: object) =>
+    fetch(full.url + path, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${full.owner.secret}`,
+        'content-type': 'application/json',
+      },
+      body: JSON.stringify(body),
+    });
+
+  test('is rejected before speech is generated', async () => {
+    const said = { model: 'speaker', input: 'Good morning' };
+    const rejected = await call('/audio/speech', said);
+    assert.equal(rejected.status, 429);
+    assert.match(await rejected.text(), /exceeds 205 MB on this server/);
+    assert.equal(spokenTexts, 0);
+    await cancel(id, full);
+    const spoken = await call('/audio/speech', said);
+    assert.equal(spoken.status, 200);
+    assert.deepEqual(Buffer.from(await spoken.arrayBuffer()), sound);
+  });
 });

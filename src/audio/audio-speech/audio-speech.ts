@@ -117,9 +117,11 @@ async function speak(parts: AudioSpeechParts, context: RequestContext): Promise<
   const costNano = chargeFor({ characters: order.characters }, found.price);
   const bounds = { minNano: costNano, maxNano: costNano };
   await sellWork(parts, context, found, { kind: 'speech', bounds }, (held) =>
-    parts.files.within(context.caller.accountId, (workspace) =>
-      new SpeechResponse(parts, held, order, workspace).run(),
-    ),
+    parts.files.within(context.caller.accountId, async (workspace) => {
+      // Before the engine is called, because it may bill the whole text.
+      if (order.format !== 'pcm') await workspace.reserve(HEAD_BYTES);
+      await new SpeechResponse(parts, held, order, workspace).run();
+    }),
   );
 }
 
