@@ -142,6 +142,21 @@ export class MediaWorkspace {
 
   async write(bytes: Buffer): Promise<MediaFile> {
     await this.reserve(bytes.length);
+    return await this.#writeFile(bytes);
+  }
+
+  /**
+   * Writes the result of an engine, to check it. It counts, but is not rejected: the engine has done
+   * its work, and as the result is in memory, its copy on the disk is bounded too.
+   */
+  async writeResult(bytes: Buffer): Promise<MediaFile> {
+    this.#usedBytes += bytes.length;
+    this.#countedBytes += bytes.length;
+    this.#files.count(this.#caller, bytes.length);
+    return await this.#writeFile(bytes);
+  }
+
+  async #writeFile(bytes: Buffer): Promise<MediaFile> {
     const path = this.newPath();
     await writeFile(path, bytes);
     return { path, sizeBytes: bytes.length };

@@ -42,7 +42,7 @@ export async function validImage(
   if (!hasWholeFrame(bytes, image.format)) return undefined;
   try {
     await files.within(caller, async (workspace) => {
-      const { path } = await workspace.write(bytes);
+      const { path } = await workspace.writeResult(bytes);
       await (await media()).checkImage(path, { signal, caller });
     });
     return image;

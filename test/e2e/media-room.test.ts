@@ -37,6 +37,10 @@ const engine = createServer((request, response) => {
     response.writeHead(200, { 'content-type': 'audio/mpeg' });
     return void response.end(sound);
   }
+  if (request.url === '/v1/images/generations') {
+    response.writeHead(200, { 'content-type': 'application/json' });
+    return void response.end(JSON.stringify({ data: [{ b64_json: picture.toString('base64') }] }));
+  }
   let size = 0;
   request.on('data', (chunk: Buffer) => (size += chunk.length));
   request.on('end', () => {
@@ -117,6 +121,7 @@ models:
     replicas: [{ engine: studio }]
     video: { task: image-to-video, durations: [1 gen], pricing: { kind: generation, perGeneration: 0.01 } }
   - { id: speaker, type: tts, replicas: [{ engine: studio }], price: { perMillionCharacters: 15 } }
+  - { id: painter, type: image, replicas: [{ engine: studio }], price: { perImage: 0.01 } }
 `;
 }
 
@@ -228,6 +233,11 @@ describe('a caller whose open video uses all of its disk space', () => {
       },
       body: JSON.stringify(body),
     });
+
+  test('gets and pays for an image that was generated', async () => {
+    const painted = await call('/images/generations', { model: 'painter', prompt: 'a bay' });
+    assert.equal(painted.status, 200, await painted.text());
+  });
 
   test('is rejected before speech is generated', async () => {
     const said = { model: 'speaker', input: 'Good morning' };
