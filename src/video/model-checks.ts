@@ -155,6 +155,31 @@ export function videoConstraints(model: VideoModelSettings): object {
 /** `seconds` and `size` are derived from the priced request, so a caller cannot set them. */
 const OWN_FIELDS = new Set(['model', 'webhook_url', 'consents', 'duration', 'seconds', 'size']);
 
+/** Engine-specific fields that could request more videos, or longer or faster ones, than quoted. */
+const BEYOND_QUOTE = new Set([
+  'n',
+  'batch_size',
+  'num_videos',
+  'num_videos_per_prompt',
+  'num_outputs',
+  'num_outputs_per_prompt',
+  'samples',
+  'frames',
+  'num_frames',
+  'video_length',
+  'fps',
+  'frame_rate',
+  'frames_per_second',
+]);
+
+/** Engine-specific fields that could request another frame size than the priced one. */
+const BESIDE_SIZE = new Set(['width', 'height', 'image_size', 'video_size', 'megapixels']);
+
+function isPassed(name: string, { task, resolutions }: VideoModelSettings): boolean {
+  if (OWN_FIELDS.has(name) || BEYOND_QUOTE.has(name)) return false;
+  return (task !== 'upscale' && resolutions.length === 0) || !BESIDE_SIZE.has(name);
+}
+
 /** A copy in which each media URL of `roles` is replaced by the name of its file part. */
 function withRoles(value: unknown, path: string, roles: ReadonlySet<string>): unknown {
   if (roles.has(path)) return path;
@@ -169,8 +194,8 @@ function withRoles(value: unknown, path: string, roles: ReadonlySet<string>): un
 
 /**
  * The request for an engine. Media is sent as files: a media field is omitted, and a media member
- * inside an object contains the name of its file. Fields of the gateway are omitted; `seconds` and
- * `size` of the video protocol are added.
+ * inside an object contains the name of its file. Fields of the gateway are omitted, and those that
+ * could request more than the quote covers; `seconds` and `size` of the video protocol are added.
  */
 export function engineRequest(
   model: VideoModelSettings,
@@ -180,7 +205,7 @@ export function engineRequest(
   const roles = new Set(mediaUrlsOf(request).map(({ role }) => role));
   const isMedia = (name: string): boolean => roles.has(name) || roles.has(`${name}.0`);
   const kept = Object.entries(request)
-    .filter(([name, value]) => value !== undefined && !OWN_FIELDS.has(name) && !isMedia(name))
+    .filter(([name, value]) => value !== undefined && isPassed(name, model) && !isMedia(name))
     .map(([name, value]) => [name, withRoles(value, name, roles)]);
   const result: Record<string, unknown> = Object.fromEntries(kept);
   if (model.task === 'upscale') {

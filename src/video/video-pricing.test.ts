@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { VideoModelSettings } from '../config/config.ts';
 import { Fault } from '../core/faults.ts';
-import { checkQueue, checkQuote, videoConstraints } from './model-checks.ts';
+import { checkQueue, checkQuote, engineRequest, videoConstraints } from './model-checks.ts';
 import { type Measured, frameSize, quoteVideo } from './video-pricing.ts';
 import { type PricedRequest, VideoQueueRequest, VideoQuoteRequest } from './video-requests.ts';
 
@@ -264,6 +264,33 @@ describe('limits of a model', () => {
     const type = (model: VideoModelSettings): unknown => Object.entries(videoConstraints(model))[0];
     assert.deepEqual(type(bySecond), ['model_type', 'text-to-video']);
     assert.deepEqual(type(upscale), ['model_type', 'video']);
+  });
+});
+
+test('no other member can request a larger, longer or second video than the quoted one', () => {
+  const beyond = { n: 4, num_frames: 900, fps: 60, num_outputs: 2 };
+  const large = { width: 3_840, height: 2_160, image_size: '3840x2160', megapixels: 8 };
+  const sent = (model: VideoModelSettings, fields: object) => {
+    const request = { model: 'm', prompt: 'p', seed: 7, ...fields, ...beyond, ...large };
+    return engineRequest(model, VideoQueueRequest.parse(request), {});
+  };
+  const priced = { resolution: '480p', aspect_ratio: '16:9' };
+  assert.deepEqual(sent(byMegapixel, { duration: '5s', ...priced }), {
+    prompt: 'p',
+    seed: 7,
+    ...priced,
+    seconds: '5',
+    size: '854x480',
+  });
+  const video_url = 'data:video/mp4;base64,AAAA';
+  const upscaled = sent(upscale, { video_url, upscale_factor: 2 });
+  assert.deepEqual(upscaled, { prompt: 'p', seed: 7, upscale_factor: 2 });
+  // Without resolutions, no price depends on the size.
+  assert.deepEqual(sent(bySecond, { duration: '1s' }), {
+    prompt: 'p',
+    seed: 7,
+    seconds: '1',
+    ...large,
   });
 });
 
