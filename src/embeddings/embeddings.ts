@@ -82,7 +82,8 @@ async function embed(
     const outcome = await runBatches(run, await fitInputs(run));
     const { done, sent, failure } = outcome;
     if (failure === undefined) await answer(run, done);
-    else if (failure.reason === 'aborted' && sent.length > 0)
+    // A server that closes aborts calls too, also those of requests with an idempotency key.
+    else if (failure.reason === 'aborted' && held.signal.aborted && sent.length > 0)
       await settleAborted(run, outcome, failure);
     else return failedCall(failure, held.model.id);
     return undefined;

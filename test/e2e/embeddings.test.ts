@@ -416,6 +416,38 @@ describe('the flow', () => {
     assert.equal(before - (await balance()), 1_000_000n);
   });
 
+  test('a call that a closing server aborts is not charged, and its key can be used again', async () => {
+    upstream.otherwise = { kind: 'hang' };
+    const closing = await startTestApp({
+      yaml: `
+engines: { rack: { url: "${upstream.url}" } }
+models:
+  - { id: one, type: embedding, price: { input: 1 }, embedding: { dimensions: 3 }, replicas: [{ engine: rack }] }
+`,
+    });
+    try {
+      const { ledger, store } = closing.app.stores;
+      const posted = async () => (await ledger.balances(closing.owner.accountId)).usdNano;
+      const before = await posted();
+      const response = fetch(`${closing.url}/embeddings`, {
+        method: 'POST',
+        headers: {
+          authorization: `Bearer ${closing.owner.secret}`,
+          'content-type': 'application/json',
+          'idempotency-key': 'closed',
+        },
+        body: '{"model":"one","input":"a text"}',
+      });
+      await until(() => upstream.active === 1, 'the request at the engine');
+      await closing.app.engines.close();
+      assert.equal((await response).status, 500);
+      assert.equal(await posted(), before);
+      assert.deepEqual(await store.query('SELECT state FROM idempotency_entry'), []);
+    } finally {
+      await closing.stop();
+    }
+  });
+
   test('a retry with the same idempotency key gets the same response and is charged once', async () => {
     const headers = { 'idempotency-key': 'embed-once' };
     const input = 'once and only once';
