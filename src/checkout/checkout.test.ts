@@ -547,6 +547,25 @@ function cardPayments(fixture: StoreFixture): void {
     assert.equal((await call(farebox, AUTO, { secret: admin })).body.stopped, true);
   });
 
+  test('the card of a disabled account is not charged until the account is enabled', async () => {
+    const admin = await withSavedCard();
+    await setAutoTopUp(admin, { keepUsd: 10, monthlyUsd: 100 });
+    await balanceBecomes(16);
+    const { identity, ledger } = farebox.app.stores;
+    const account = await identity.findAccount(accountId);
+    assert.ok(account !== undefined);
+    await identity.updateAccount({ ...account, disabled: true });
+    const cards = await cardsBeside(farebox);
+    // The operator closes the account and pays its credit back.
+    await cards.refund(accountId, usdToNano(15), usdToNano(15));
+    assert.equal(await cards.savedCards.charge(), 0);
+    assert.equal((await ledger.balances(accountId)).usdNano, usdToNano(1));
+    await identity.updateAccount(account);
+    await cards.topUp();
+    await cards.stop();
+    await balanceBecomes(11);
+  });
+
   test('automatic top-ups need a saved card, an ADMIN key and amounts in order', async () => {
     const admin = await farebox.key({ accountId, kind: 'ADMIN' });
     const settings = { keepUsd: 20, monthlyUsd: 50 };

@@ -38,6 +38,7 @@ export async function openCardPayments(parts: CardParts): Promise<CardPayments |
       const figures = await accountFigures(tx, accountIds, clock.nowMs());
       return new Map([...figures].map(([id, { balanceNano }]) => [id, balanceNano]));
     },
+    isDisabled: async (id, tx) => (await stores.identity.findAccount(id, tx))?.disabled === true,
     notifyDeclined: async (tx, declined) => {
       const { accountId, paymentId: subject, amountNano, reason, nextTryMs } = declined;
       const nextTryAt = isoTimeOrNull(nextTryMs);

@@ -43,7 +43,7 @@ export type CardStep =
   | 'applied';
 
 export interface CardOptions
-  extends CardPostings, Pick<SavedCardOptions, 'balancesOf' | 'notifyDeclined'> {
+  extends CardPostings, Pick<SavedCardOptions, 'balancesOf' | 'isDisabled' | 'notifyDeclined'> {
   readonly store: Store;
   readonly clock: Clock;
   readonly ids: Ids;

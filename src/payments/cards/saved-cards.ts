@@ -69,6 +69,8 @@ export interface SavedCardOptions {
     accountIds: readonly string[],
     tx: Queryable,
   ) => Promise<ReadonlyMap<string, Nano>>;
+  /** Whether the operator has disabled an account. */
+  readonly isDisabled: (accountId: string, tx: Queryable) => Promise<boolean>;
   /** Queues a message to the owner of the account. */
   readonly notifyDeclined: (tx: Queryable, declined: Declined) => Promise<void>;
 }
@@ -188,9 +190,12 @@ export class SavedCards {
     return count;
   }
 
-  /** Inserts the row of a charge unless one is open or the maximum of the month is reached. */
+  /**
+   * Inserts the row of a charge unless one is open, the maximum of the month is reached, or the account
+   * is disabled: its owner could neither spend the credit nor end the charges.
+   */
   async #open(accountId: string): Promise<boolean> {
-    const { store, clock, ids, balancesOf } = this.#options;
+    const { store, clock, ids, balancesOf, isDisabled } = this.#options;
     const nowMs = clock.nowMs();
     return await store.transaction(async (tx) => {
       await oneAtATime(tx, store.dialect, `payments_card ${accountId}`);
@@ -201,7 +206,7 @@ export class SavedCards {
              AND kind = 'automatic' AND state IN ('open', 'processing')) FOR UPDATE`,
         [accountId, nowMs],
       );
-      if (row === undefined) return false;
+      if (row === undefined || (await isDisabled(accountId, tx))) return false;
       const owner = OWNER.parse(row);
       const { provider, customer, method, keepNano = ZERO, chargeNano = ZERO } = owner;
       // Read after the last charge has ended, so that it contains the credit of that charge.
