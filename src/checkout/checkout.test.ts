@@ -566,6 +566,66 @@ function cardPayments(fixture: StoreFixture): void {
     await balanceBecomes(11);
   });
 
+  /** Stripe receives no request, so that a charge stays open. */
+  async function withOpenCharge(admin: string): Promise<void> {
+    stripe.fate = () => 'lose-request';
+    await setAutoTopUp(admin, { keepUsd: 20, monthlyUsd: 50 });
+    await until(async () => {
+      const { body } = await call(farebox, AUTO, { secret: admin });
+      return body.chargedThisMonthUsd === 20;
+    }, 'the open charge');
+  }
+
+  async function withdrawn(): Promise<void> {
+    stripe.fate = () => 'pass';
+    const { store } = farebox.app.stores;
+    await store.query('UPDATE payments_card SET due_ms = 1 WHERE account_id = $1', [accountId]);
+    await until(async () => {
+      const rows = await store.query<{ state: string; failure: string }>(
+        `SELECT state, failure FROM payments_card WHERE account_id = $1 AND kind = 'automatic'`,
+        [accountId],
+      );
+      return rows[0]?.state === 'failed' && /withdrawn/.test(rows[0].failure);
+    }, 'the end of the charge');
+  }
+
+  test('a charge that Stripe has not received is not made after the card was deleted', async () => {
+    const admin = await withSavedCard();
+    await withOpenCharge(admin);
+    const deleted = await call(farebox, AUTO, { method: 'DELETE', secret: admin });
+    assert.equal(deleted.body.card, null);
+    const known = stripe.intents.size;
+    await withdrawn();
+    assert.equal(stripe.intents.size, known);
+    assert.equal(await balance(), 6);
+  });
+
+  test('a charge that Stripe has not received is not made above a lowered maximum', async () => {
+    const admin = await withSavedCard();
+    await withOpenCharge(admin);
+    await setAutoTopUp(admin, { keepUsd: 10, monthlyUsd: 10 });
+    await withdrawn();
+    // The next charge follows the settings.
+    const cards = await cardsBeside(farebox);
+    await cards.topUp();
+    await cards.stop();
+    await balanceBecomes(16);
+    const { body } = await call(farebox, AUTO, { secret: admin });
+    assert.deepEqual([body.problem, body.chargedThisMonthUsd], [null, 10]);
+  });
+
+  test('a charge whose response was lost is credited although the card was deleted', async () => {
+    const admin = await withSavedCard();
+    stripe.fate = (request) => (request === 'POST /v1/payment_intents' ? 'lose-reply' : 'pass');
+    const known = stripe.intents.size;
+    await setAutoTopUp(admin, { keepUsd: 20, monthlyUsd: 50 });
+    await until(() => stripe.intents.size === known + 1, 'the charge');
+    await call(farebox, AUTO, { method: 'DELETE', secret: admin });
+    stripe.fate = () => 'pass';
+    await balanceBecomes(26);
+    assert.equal(stripe.intents.size, known + 1);
+  });
+
   test('automatic top-ups need a saved card, an ADMIN key and amounts in order', async () => {
     const admin = await farebox.key({ accountId, kind: 'ADMIN' });
     const settings = { keepUsd: 20, monthlyUsd: 50 };

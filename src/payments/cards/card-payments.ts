@@ -317,9 +317,9 @@ export class CardPayments {
     }
     let known = payment;
     if (payment.kind === 'automatic' && payment.state === 'open') {
-      const charged = await provider.chargeCard(payment);
+      const charged = await provider.chargeCard(payment, () => this.savedCards.mayCharge(payment));
       await this.#options.onStep?.('charged');
-      if ('failure' in charged) return { ...NOT_CHARGED, failure: charged.failure };
+      if ('failure' in charged) return { ...NOT_CHARGED, ...charged };
       known = { ...payment, intent: charged.intent };
     }
     const facts = await provider.facts(known, refunds);

@@ -276,11 +276,11 @@ export class CardTable extends LeasedTable<CardPayment> {
     const isReversed = facts.returnedNano > payment.returnedNano;
     if (isReversed && facts.isDisputed === true) await savedCards.disputed(tx, payment);
     if (facts.state === payment.state) return;
-    const { savedCard, failure = 'failed' } = facts;
+    const { savedCard, failure = 'failed', isWithdrawn = false } = facts;
     if (savedCard !== undefined && payment.savesCard) await savedCards.save(tx, payment, savedCard);
     if (payment.kind !== 'automatic') return;
     if (facts.state === 'paid') await savedCards.succeeded(tx, payment);
-    if (facts.state === 'failed') await savedCards.declined(tx, payment, failure);
+    if (facts.state === 'failed' && !isWithdrawn) await savedCards.declined(tx, payment, failure);
   }
 
   async #post(

@@ -45,6 +45,8 @@ export interface PaymentFacts {
   /** The card that the payer has saved with this payment. */
   readonly savedCard?: SavedCard | undefined;
   readonly failure?: string | undefined;
+  /** A charge that has failed, because the owner no longer wants it. */
+  readonly isWithdrawn?: boolean | undefined;
   /** States of the refunds of Farebox, by id. */
   readonly refunds: ReadonlyMap<string, RefundResult>;
 }
@@ -54,7 +56,13 @@ export interface RefundResult {
   readonly failure?: string | undefined;
 }
 
-export type ChargeResult = { readonly intent: string } | { readonly failure: string };
+export type ChargeResult =
+  | { readonly intent: string }
+  | {
+      readonly failure: string;
+      /** Nothing was charged, because the owner no longer wants the charge. */
+      readonly isWithdrawn?: boolean;
+    };
 
 /** An event of a payment. It only causes a new read of the facts. */
 export interface Notice {
@@ -107,10 +115,11 @@ export interface PaymentProvider {
   /** Whether a saved card can be charged; the reason if not. */
   readonly chargesCards: true | string;
   /**
-   * Charges the saved card of an automatic payment, at most once for each payment. Returns the provider's
-   * id, also of a declined charge. Rejects if the result is unknown.
+   * Charges the saved card of an automatic payment, at most once for each payment, and only if
+   * `mayCharge` allows it. Returns the provider's id, also of a declined charge. Rejects if the result
+   * is unknown.
    */
-  chargeCard(payment: CardPayment): Promise<ChargeResult>;
+  chargeCard(payment: CardPayment, mayCharge: () => Promise<boolean>): Promise<ChargeResult>;
   /** Deletes a saved card at the provider. */
   deleteCard(card: SavedCard): Promise<void>;
   /** Pays back to the card, at most once for each refund. Rejects if the result is unknown. */

@@ -165,6 +165,22 @@ export class SavedCards {
     );
   }
 
+  /**
+   * Whether a charge that was inserted earlier may be made: its card is still the saved one, and neither
+   * the settings nor the state of the account forbid it.
+   */
+  async mayCharge({ accountId, reference = '', createdMs }: CardPayment): Promise<boolean> {
+    const { store, isDisabled } = this.#options;
+    const [row] = await store.query(
+      `SELECT account_id FROM payments_card_owner
+       WHERE account_id = $1 AND customer || '/' || method = $2 AND is_stopped = 0
+         AND monthly_nano >= (SELECT COALESCE(sum(amount_nano), 0) FROM payments_card
+           WHERE account_id = $1 AND created_ms >= $3 AND ${CHARGED})`,
+      [accountId, reference, monthBounds(createdMs).startMs],
+    );
+    return row !== undefined && !(await isDisabled(accountId, store));
+  }
+
   /** Inserts a charge for each account below its limit; returns their number. */
   async charge(): Promise<number> {
     const { store, clock, balancesOf } = this.#options;

@@ -296,9 +296,10 @@ class StripeProvider implements PaymentProvider {
     return { [PAYMENT_ID]: id, [SERVICE_URL]: this.#parts.publicUrl };
   }
 
-  async chargeCard(payment: CardPayment): Promise<ChargeResult> {
+  async chargeCard(payment: CardPayment, mayCharge: () => Promise<boolean>): Promise<ChargeResult> {
     const [customer = '', payment_method = ''] = (payment.reference ?? '').split('/');
     let intent = await this.#chargeOf(payment, customer);
+    if (intent === undefined && !(await mayCharge())) return WITHDRAWN;
     try {
       intent ??= await this.#stripe.paymentIntents.create(
         {
@@ -405,6 +406,7 @@ class StripeProvider implements PaymentProvider {
   }
 }
 
+const WITHDRAWN = { failure: 'The charge was withdrawn before it was made', isWithdrawn: true };
 const REFUND_BALANCE = ['data.balance_transaction', 'data.failure_balance_transaction'];
 const NOTHING = { paidNano: ZERO, returnedNano: ZERO, refunds: new Map<string, RefundResult>() };
 
