@@ -285,6 +285,31 @@ describe('members', () => {
     assert.equal(sessions.body.data[0].email, 'jo@acme.example');
   });
 
+  test('a disabled account keeps no person out of its other accounts', async () => {
+    const { identity } = bench.farebox.app.stores;
+    const setDisabled = async (id: string, disabled: boolean): Promise<void> => {
+      const account = await identity.findAccount(id);
+      assert.ok(account !== undefined);
+      await identity.updateAccount({ ...account, disabled });
+    };
+    const other = await bench.farebox.account('1');
+    const otherAdmin = await bench.farebox.key({ accountId: other.accountId, kind: 'ADMIN' });
+    await enter({}, { name: 'lou', invitation: tokenOf(await invite({ role: 'viewer' })) });
+    clock.advance(1_000);
+    const token = tokenOf(await invite({ role: 'viewer' }, otherAdmin));
+    await enter({}, { name: 'lou', invitation: token });
+    await setDisabled(other.accountId, true);
+    const entered = await enter({}, { name: 'lou' });
+    assert.equal(entered.member.accountId, accountId);
+    assert.equal((await entered.ask('/billing/balance')).status, 200);
+    // A rule that gives the disabled account keeps the membership, too.
+    const ruled = await enter({ account: other.accountId }, { name: 'lou' });
+    assert.equal(ruled.member.accountId, accountId);
+    await setDisabled(other.accountId, false);
+    const again = await enter({ account: other.accountId }, { name: 'lou' });
+    assert.equal(again.member.accountId, other.accountId);
+  });
+
   test('the operator invites the first owner of an account', async () => {
     const account = await bench.farebox.account('1');
     const operator = await bench.farebox.key({ kind: 'ADMIN' });

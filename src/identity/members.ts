@@ -110,8 +110,11 @@ export class Members {
       const granted = rule && (await this.#grantedAccount(rule, wish, tx));
       await this.#dropRuleMembers(person, granted?.id, tx);
       const byRule = granted && (await this.#join(granted, person, roleOf(rule), 'rule', tx));
-      const invited = await this.#acceptInvitation(wish, tx);
-      return invited ?? byRule ?? (await this.#lastUsed(person, tx));
+      const wanted = (await this.#acceptInvitation(wish, tx)) ?? byRule;
+      const account = wanted && (await identity.findAccount(wanted.accountId, tx));
+      // The sign-in to a disabled account fails, and would keep the person out of its other accounts.
+      if (account?.disabled === false) return wanted;
+      return (await this.#lastUsed(person, tx)) ?? wanted;
     });
     identity.forget();
     if (member === undefined) throw new Fault('SIGN_IN_NOT_ALLOWED');
@@ -234,9 +237,11 @@ export class Members {
     return this.#join({ id: invitation.accountId }, person, invitation.role, 'invitation', tx);
   }
 
+  /** The last used one first, those of disabled accounts after all others. */
   async #of({ issuer, subject }: Pick<Person, 'issuer' | 'subject'>, tx: Queryable) {
     const sql = `SELECT ${MEMBER_COLUMNS} FROM identity_member WHERE issuer = $1 AND subject = $2
-      ORDER BY last_sign_in_ms DESC, id`;
+      ORDER BY (SELECT disabled FROM identity_account a WHERE a.id = account_id),
+        last_sign_in_ms DESC, id`;
     return (await tx.query(sql, [issuer, subject])).map(memberOf);
   }
 
