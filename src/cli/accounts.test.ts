@@ -5,7 +5,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { DatabaseSync } from 'node:sqlite';
-import { runCli } from '../../test/support/run-cli.ts';
+import { startTestApp } from '../../test/app/test-app.ts';
+import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
+import { untilBlocked } from '../../test/databases/waits.ts';
+import { type CommandResult, runCli } from '../../test/support/run-cli.ts';
 
 const ACCOUNTS = 1_203;
 const KEYS = 2_101;
@@ -76,5 +79,35 @@ describe('long lists', () => {
     assert.equal(new Set(rows.map((row) => row.slice(0, 'key_00000'.length))).size, KEYS);
     assert.equal(rows.length, KEYS);
     assert.match(await farebox('keys', 'list', '--account', 'number 1'), /has no keys/);
+  });
+});
+
+describe('accounts beside a running server', () => {
+  test('`accounts update` keeps a change that the server makes at the same time', async () => {
+    const databaseUrl = await emptyPostgresDatabase();
+    const farebox = await startTestApp({ databaseUrl });
+    const folder = mkdtempSync(join(tmpdir(), 'farebox-cli-'));
+    try {
+      const { accountId } = await farebox.account('1');
+      const { store, identity } = farebox.app.stores;
+      writeFileSync(join(folder, 'farebox.yaml'), `database: "${databaseUrl}"\n`);
+      const updates: Promise<CommandResult>[] = [];
+      await store.transaction(async (tx) => {
+        await identity.lockAccount(accountId, tx);
+        const argv = ['accounts', 'update', accountId, '--plan', 'pro'];
+        updates.push(runCli(folder, argv, { FAREBOX_DATA: join(folder, 'data') }));
+        await untilBlocked(store);
+        const account = await identity.findAccount(accountId, tx);
+        assert.ok(account !== undefined);
+        await identity.updateAccount({ ...account, disabled: true }, tx);
+      });
+      const [result] = await Promise.all(updates);
+      assert.deepEqual([result?.code, result?.err], [0, '']);
+      const after = await identity.findAccount(accountId);
+      assert.deepEqual([after?.plan, after?.disabled], ['pro', true]);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+      await farebox.stop();
+    }
   });
 });

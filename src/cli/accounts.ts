@@ -125,16 +125,24 @@ ${APPLIES_SOON}`)
       }
       return cli.withStores(async ({ stores, config }) => {
         if (plan !== undefined) requirePlan(config, plan);
-        const before = await openedAccount(stores, name);
-        const account: Account = {
-          ...before,
-          plan: plan ?? before.plan,
-          disabled: disabled ?? before.disabled,
-          isOperator: operator ?? before.isOperator,
-        };
-        await stores.identity.updateAccount(account);
-        if (daily !== undefined) await stores.ledger.setDailyAllocation(account.id, daily);
-        const balances = await stores.ledger.balances(account.id);
+        const { identity, ledger, store } = stores;
+        const { id } = await openedAccount(stores, name);
+        const account = await store.transaction(async (tx) => {
+          // A running server can change the other settings at the same time.
+          await identity.lockAccount(id, tx);
+          const before = await identity.findAccount(id, tx);
+          if (before === undefined) throw new Error(`There is no account "${id}"`);
+          const after: Account = {
+            ...before,
+            plan: plan ?? before.plan,
+            disabled: disabled ?? before.disabled,
+            isOperator: operator ?? before.isOperator,
+          };
+          await identity.updateAccount(after, tx);
+          if (daily !== undefined) await ledger.allocateDailyIn(tx, id, daily);
+          return after;
+        });
+        const balances = await ledger.balances(id);
         const credit = daily === undefined ? '' : `, ${shownUsd(daily)} DIEM a day`;
         cli.print(
           jsonAccount({ account, balances }),
