@@ -5,7 +5,7 @@ import { inTimeOfCaller, onEachStore } from '../../test/databases/stores.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { until } from '../../test/support/until.ts';
-import { MINUTE_MS, systemClock } from '../core/clock.ts';
+import { DAY_MS, MINUTE_MS, systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
 import { STORE_MIGRATIONS } from '../db/db.ts';
 import type { Identity } from '../identity/identity.ts';
@@ -114,6 +114,37 @@ onEachStore('sending webhooks', (fixture) => {
     const isGone = async () => (await table.deliveries('wh_gone', 9, undefined)).length === 0;
     await until(isGone, 'the end of the message');
     await worker.stop();
+  });
+
+  test('messages of the time before the clock was set back are sent', async () => {
+    const store = inTimeOfCaller(await fixture.open([...STORE_MIGRATIONS, ...WEBHOOKS_MIGRATIONS]));
+    const table = new WebhookTable(store);
+    const clock = new TestClock();
+    const nowMs = clock.nowMs();
+    const aheadMs = nowMs + 365 * DAY_MS;
+    for (const [id, attempts, dueMs] of [
+      ['new', 0, aheadMs],
+      ['repeated', 1, aheadMs + MINUTE_MS],
+      ['waiting', 5, nowMs + 1_024 * MINUTE_MS],
+    ] as const) {
+      await store.query(
+        `INSERT INTO webhooks_delivery (id, webhook_id, account_id, event, subject, period, body, state,
+           attempts, due_ms, created_ms, ended_ms)
+         VALUES ($1, $1, 'ada', 'spend.daily', '', 1, '{}', 'pending', $2, $3, 1, 0)`,
+        [id, attempts, dueMs],
+      );
+    }
+    const times = { nowMs, laterMs: 2 * MINUTE_MS, limit: 9, busyAccountIds: [] };
+    const claimed = [
+      ...(await table.claim({ attempt: 'first', ...times })),
+      ...(await table.claim({ attempt: 'repeated', ...times })),
+    ];
+    assert.deepEqual(
+      claimed.map(({ id }) => id),
+      ['new', 'repeated'],
+    );
+    const again = await table.claim({ attempt: 'repeated', ...times });
+    assert.deepEqual(again, [], 'a claimed message waits');
   });
 
   test('a callback has both signatures, and is repeated under the same id', async () => {

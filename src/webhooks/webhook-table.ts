@@ -4,6 +4,7 @@
  * UPDATE in the transaction of its delivery. `due_ms` is in the time of the database (`now_ms`), so that a
  * process with a wrong clock delays no delivery.
  */
+import { MINUTE_MS } from '../core/clock.ts';
 import { type Queryable, type Store, oneAtATime, placesFrom } from '../db/db.ts';
 import {
   DELIVERY_COLUMNS,
@@ -18,6 +19,10 @@ import {
 /** Concurrent deliveries of one account, so that its slow addresses do not delay others. */
 const DUE_PER_ACCOUNT = 4;
 const LIFETIME_PERIOD = 0;
+/** Of a message that has failed several times. */
+const LONGEST_PAUSE_MS = 1_024 * MINUTE_MS;
+/** A later time was written before the clock was set back. `$1`: now. */
+const IS_DUE = `due_ms > 0 AND (due_ms <= now_ms($1) OR due_ms > now_ms($1) + ${LONGEST_PAUSE_MS})`;
 
 export interface Attempted {
   readonly state: Delivery['state'];
@@ -252,11 +257,11 @@ export class WebhookTable {
       busyAccountIds.length === 0 ? '' : `AND account_id NOT IN (${placesFrom(5, busyAccountIds)})`;
     const rows = await this.#store.query(
       `UPDATE webhooks_delivery SET attempts = attempts + 1, due_ms = now_ms($1) + $2
-       WHERE due_ms > 0 AND due_ms <= now_ms($1) AND id IN (
+       WHERE ${IS_DUE} AND id IN (
          SELECT id FROM (
            SELECT id, due_ms, row_number() OVER (PARTITION BY account_id ORDER BY due_ms, id) AS place
            FROM webhooks_delivery
-           WHERE due_ms > 0 AND due_ms <= now_ms($1) AND ${isTurn} ${isFree}) AS due
+           WHERE ${IS_DUE} AND ${isTurn} ${isFree}) AS due
          WHERE place <= $3 ORDER BY place, due_ms LIMIT $4)
        RETURNING ${DELIVERY_COLUMNS}`,
       [nowMs, laterMs, DUE_PER_ACCOUNT, limit, ...busyAccountIds],
