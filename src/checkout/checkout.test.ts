@@ -825,6 +825,33 @@ test('a refund without a webhook is found while the clock of the server is an ho
   }
 });
 
+test('a refund without a webhook is found behind ten thousand newer events of others', async () => {
+  const stripe = await StripeDouble.start();
+  const farebox = await startTestApp({ yaml: `payments: { ${stripe.yaml()} }` });
+  try {
+    const { secret, accountId } = await farebox.account('1');
+    const started = await call(farebox, '/billing/checkout', { secret, body: { amountUsd: 10 } });
+    const intent = stripe.pay(stripe.sessionOf(started.body.id)?.id ?? '');
+    const cards = await cardsBeside(farebox);
+    const balance = async () => (await farebox.app.stores.ledger.balances(accountId)).usdNano;
+    await cards.reconcile();
+    await until(async () => (await balance()) === usdToNano(11), 'the credit');
+    stripe.refundByHand(intent, 600);
+    const [event] = stripe.events.slice(-1);
+    assert.ok(event !== undefined);
+    const data = { object: { id: 'cs_other', object: 'checkout.session' } };
+    for (let at = 0; at < 10_000; at += 1) {
+      stripe.events.push({ ...event, id: `evt_other_${at}`, data });
+    }
+    await cards.reconcile();
+    await until(async () => (await balance()) === usdToNano(5), 'the reversal');
+    await cards.stop();
+  } finally {
+    await farebox.stop();
+    await stripe.stop();
+  }
+});
+
 test('a payment without a webhook is found after a reading with a clock that was days ahead', async () => {
   const stripe = await StripeDouble.start();
   const farebox = await startTestApp({ yaml: `payments: { ${stripe.yaml()} }` });

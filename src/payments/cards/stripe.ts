@@ -50,7 +50,7 @@ export const PAGE_LIFE_MS = HOUR_MS;
 /** Clocks can differ by this much in searches by time. */
 const CLOCK_SLACK_MS = 10 * MINUTE_MS;
 const PAGE_SIZE = 100;
-/** Bound of a search and of one read of events; the next read continues. */
+/** Bound of a search. */
 const MAX_LISTED = 10_000;
 const NANO_PER_CENT = 10_000_000n;
 
@@ -273,7 +273,8 @@ class StripeProvider implements PaymentProvider {
       types: [...STRIPE_EVENTS],
       limit: PAGE_SIZE,
     });
-    for await (const event of bounded(list)) {
+    // Without a bound: the newest come first, and those behind a bound would never be read.
+    for await (const event of list) {
       yield { createdMs: event.created * SECOND_MS, notice: noticeOf(event) };
     }
   }
