@@ -316,6 +316,23 @@ function cardPayments(fixture: StoreFixture): void {
     assert.equal(nobody.status, 404);
   });
 
+  test('a payment is paid back although many unpaid pages are newer', async () => {
+    await paid(20);
+    await deliverAll();
+    await balanceBecomes(21);
+    for (let at = 0; at < 100; at += 1) {
+      await farebox.app.stores.store.query(
+        `INSERT INTO payments_card (id, provider, kind, account_id, state, amount_nano, saves_card,
+           due_ms, created_ms, updated_ms)
+         VALUES ($1, 'stripe', 'checkout', $2, 'expired', 5, 0, 0, $3, $3)`,
+        [`pay_${accountId}_${at}`, accountId, Date.now() + HOUR_MS],
+      );
+    }
+    const wanted = { amountUsd: 'all', reference: `all-${accountId}` };
+    const { status, body, text } = await refundTo(accountId, wanted);
+    assert.deepEqual([status, body.data?.refunds[0].amountUsd], [200, '20.0000'], text);
+  });
+
   /** The fee of a payment in the ledger, in cents. */
   async function postedFee(id: string): Promise<number> {
     const rows = await farebox.app.stores.store.query<{ debit_account: string; amount: bigint }>(

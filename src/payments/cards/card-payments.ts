@@ -246,7 +246,7 @@ export class CardPayments {
     { reference, takesSpent = false }: RefundOptions = {},
   ): Promise<readonly CardRefund[]> {
     const { ids, clock } = this.#options;
-    const payments = await this.table.ofAccount(accountId, MAX_REFUNDED);
+    const payments = await this.table.refundable(accountId, MAX_REFUNDED);
     const limit = wanted === 'all' ? availableNano : wanted;
     let left: Nano = nano(limit - (limit % NANO_PER_CENT));
     const parts: Omit<CardRefund, 'state' | 'failure'>[] = [];

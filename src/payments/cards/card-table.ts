@@ -102,9 +102,10 @@ export class CardTable extends LeasedTable<CardPayment> {
     return (await this.jobs(sql, [id]))[0];
   }
 
-  /** Newest first. */
-  async ofAccount(accountId: string, limit: number): Promise<CardPayment[]> {
-    const sql = `SELECT ${PAYMENT.columns} FROM payments_card WHERE account_id = $1
+  /** Payments with credit that is not paid back, newest first. */
+  async refundable(accountId: string, limit: number): Promise<CardPayment[]> {
+    const sql = `SELECT ${PAYMENT.columns} FROM payments_card
+      WHERE account_id = $1 AND credited_nano > refunded_nano
       ORDER BY created_ms DESC, id DESC LIMIT $2`;
     return await this.jobs(sql, [accountId, limit]);
   }
