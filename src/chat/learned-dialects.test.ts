@@ -77,6 +77,38 @@ describe('learned dialects', () => {
     assert.equal(bench.upstream.seen.length, 4);
   });
 
+  test('texts of a request that an engine repeats change nothing for other requests', async () => {
+    const echoing = (wrong: string): Behaviour => ({
+      kind: 'own',
+      answer: (response, body) => {
+        const sent = JSON.parse(body) as Record<string, unknown>;
+        const isWrong = typeof sent['ignore_eos'] === 'string';
+        response.writeHead(isWrong ? 400 : 200, { 'content-type': 'application/json' });
+        const error = { message: `Input should be a valid boolean, 'input': '${wrong}'` };
+        const message = { role: 'assistant', content: 'Hi' };
+        const usage = { prompt_tokens: 12, completion_tokens: 5 };
+        const whole = { choices: [{ index: 0, message, finish_reason: 'stop' }], usage };
+        response.end(JSON.stringify(isWrong ? { error } : whole));
+      },
+    });
+    const wrongs = [
+      'unknown parameter: temperature, unknown parameter: cache_salt',
+      'This model is only supported in v1/responses.',
+    ];
+    for (const wrong of wrongs) {
+      bench.upstream.otherwise = echoing(wrong);
+      const refused = await chat({ model: 'second', ignore_eos: wrong, temperature: 1 });
+      assert.equal(refused.status, 400, refused.text);
+      bench.upstream.seen.splice(0);
+      assert.equal((await chat({ model: 'second', temperature: 1 })).status, 200);
+      assert.equal(bench.upstream.seen[0]?.path, '/v1/chat/completions');
+      assert.deepEqual(
+        ['temperature', 'cache_salt'].filter((name) => sent()[0]?.includes(name) !== true),
+        [],
+      );
+    }
+  });
+
   test('a thinking block opened by the prompt does not leak into a stream', async () => {
     const contents = async (content: string, more: object = {}): Promise<string[]> => {
       bench.upstream.script.push({ kind: 'answer', content });

@@ -2,7 +2,8 @@
  * Facts learned from responses of engines, kept in memory.
  *
  * - Dialects: a parameter that a replica calls unknown is left out from then on, so that only one
- *   request needs a second attempt. Kept while the settings of the engine stay.
+ *   request needs a second attempt. Kept while the settings of the engine stay. Texts of the request
+ *   teach nothing, because the parameter is left out for every caller.
  * - Protocols: a model that an engine serves by the Responses API only is called by it from then on.
  * - Templates: how many tokens the chat template of a model adds to a prompt. This is the operator's
  *   setting, or an assumption that reports of engines raise. Reported counts above the bound of the
@@ -14,6 +15,7 @@
 import { replicaKey } from '../engines/learned-replicas.ts';
 import type { Log } from '../core/log.ts';
 import type { EngineFailure, Replica } from '../engines/engines.ts';
+import type { JsonObject } from '../json/json-scan.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import {
   type EngineDialect,
@@ -23,12 +25,13 @@ import {
   withoutRefused,
 } from './wire/engine-dialect.ts';
 import { mayHave } from './wire/engine-request.ts';
-import { refusedParameters } from './wire/refused-parameters.ts';
+import { echoOf, type IsEcho, refusedParameters } from './wire/refused-parameters.ts';
 import { type CatalogModel, type Price, unpricedKinds } from '../catalog/catalog.ts';
 import type { TokenUsage } from '../engines/usage.ts';
 import { tokensAtLeast } from '../core/token-count.ts';
 
 const MAX_LEARNED = 1_024;
+const RESPONSES_PATH = 'v1/responses';
 
 interface LearnedDialect {
   readonly from: EngineDialect;
@@ -57,22 +60,25 @@ export class LearnedDialects {
 
   /**
    * Whether the error response names a parameter to leave out, or the protocol of the model, so that
-   * a rewritten request may pass.
+   * a rewritten request may pass. `more`: texts of the body that are not in `request`.
    */
-  learn(replica: Replica, request: ChatRequest, refusal: EngineFailure): boolean {
-    if (refusal.reason === 'unsupported') return this.#learnProtocol(replica, refusal);
-    return this.#learnOf(replica, refusal, (parameter) => mayHave(request, parameter));
+  learn(replica: Replica, request: ChatRequest, refusal: EngineFailure, more?: unknown): boolean {
+    const isEcho = echoOf([request.fields, more]);
+    if (refusal.reason === 'unsupported') return this.#learnProtocol(replica, refusal, isEcho);
+    const wasSent = (parameter: RefusedParameter): boolean => mayHave(request, parameter);
+    return this.#learnOf(replica, refusal, wasSent, isEcho);
   }
 
   /** As `learn`, for a body that contains no field of a dialect but the salt. */
-  learnSalt(replica: Replica, refusal: EngineFailure): boolean {
-    return this.#learnOf(replica, refusal, ({ name }) => name === 'cache_salt');
+  learnSalt(replica: Replica, request: JsonObject, refusal: EngineFailure): boolean {
+    const isSalt = ({ name }: RefusedParameter): boolean => name === 'cache_salt';
+    return this.#learnOf(replica, refusal, isSalt, echoOf(request));
   }
 
   /** The model is only available by the Responses API, as the engine says. */
-  #learnProtocol(replica: Replica, { body, isOwn }: EngineFailure): boolean {
-    const isSaid = !isOwn && body?.includes('v1/responses') === true;
-    if (!isSaid || this.of(replica).protocol !== 'openai') return false;
+  #learnProtocol(replica: Replica, { body, isOwn }: EngineFailure, isEcho: IsEcho): boolean {
+    const isSaid = !isOwn && body?.includes(RESPONSES_PATH) === true;
+    if (!isSaid || this.of(replica).protocol !== 'openai' || isEcho(RESPONSES_PATH)) return false;
     const from = this.#configured().get(replica.engine) ?? localDialect(replica.engine);
     remember(this.#learned, replicaKey(replica), { from, dialect: RESPONSES_ONLY });
     this.#log.info(
@@ -86,12 +92,13 @@ export class LearnedDialects {
     replica: Replica,
     { body, isOwn }: EngineFailure,
     wasSent: (parameter: RefusedParameter) => boolean,
+    isEcho: IsEcho,
   ): boolean {
     // An error response of an embedded engine is about the request itself.
     if (body === null || isOwn) return false;
     const before = this.of(replica);
     let dialect = before;
-    for (const parameter of refusedParameters(body)) {
+    for (const parameter of refusedParameters(body, isEcho)) {
       if (wasSent(parameter)) dialect = withoutRefused(dialect, parameter) ?? dialect;
     }
     if (dialect === before) return false;

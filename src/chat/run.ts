@@ -176,7 +176,8 @@ export class ChatRun implements WholeCall {
     const { messages, searches, outputTokens } = this.round;
     if (wire !== undefined) return wire.buildBody(replica, refusal, outputTokens);
     const { dialects, cacheScope } = plan.parts;
-    const isLearned = refusal !== undefined && dialects.learn(replica, request, refusal);
+    const more = [messages, plan.protocol?.passThrough?.body];
+    const isLearned = refusal !== undefined && dialects.learn(replica, request, refusal, more);
     const dialect = dialects.of(replica);
     const isRefused = refusal !== undefined && !isLearned;
     if (dialect.protocol === 'openai' && isRefused) return undefined;

@@ -159,7 +159,8 @@ class CompletionWire implements EngineWire {
   ): Buffer | undefined {
     const { parts, context, request } = this.#options;
     const { dialects, cacheScope } = parts;
-    if (refusal !== undefined && !dialects.learnSalt(replica, refusal)) return undefined;
+    if (refusal !== undefined && !dialects.learnSalt(replica, request.body, refusal))
+      return undefined;
     const { accountId } = context.caller;
     const { prompt_cache_key: key, cache_salt: salt } = request.body;
     const isSalted = dialects.of(replica).cacheSalt || salt !== undefined;

@@ -1,7 +1,7 @@
 /** Error responses of services and servers about parameters, as sent on the wire. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { refusedParameters } from './refused-parameters.ts';
+import { echoOf, refusedParameters } from './refused-parameters.ts';
 
 const PYDANTIC = { type: 'extra_forbidden', msg: 'Extra inputs are not permitted', input: 1 };
 const extra = (...loc: unknown[]) => ({ ...PYDANTIC, loc });
@@ -195,10 +195,31 @@ const REFUSALS: readonly (readonly [who: string, body: unknown, names: readonly 
 for (const [who, body, names] of REFUSALS) {
   test(`${who}: ${names.join(', ') || 'no parameter'}`, () => {
     const bytes = Buffer.from(typeof body === 'string' ? body : JSON.stringify(body));
-    const seen = refusedParameters(bytes).map(({ name, inMessages, inner }) => {
+    const seen = refusedParameters(bytes, echoOf({})).map(({ name, inMessages, inner }) => {
       const full = inner === undefined ? name : `${name}.${inner}`;
       return inMessages ? `messages: ${full}` : full;
     });
     assert.deepEqual(seen, names);
   });
 }
+
+test('a sentence that the request contains names no parameter', () => {
+  const namedBy = (message: string, request: object): readonly string[] => {
+    const bytes = Buffer.from(JSON.stringify(openAi(message, null, 'invalid_value')));
+    return refusedParameters(bytes, echoOf(request)).map(({ name }) => name);
+  };
+  const own = "Unknown parameter: 'top_k'.";
+  const texts = [
+    own,
+    'unknown  parameter: "top_k"',
+    'Fix this:\nUnknown parameter: `top_k`',
+    `[{'type': 'extra_forbidden', 'loc': ('body', 'top_k'), 'msg': 'No'}]`,
+    'Tool call id was x but must be a-z, A-Z, 0-9, with a length of 9.',
+  ];
+  for (const text of texts) {
+    // As pydantic repeats a value of the wrong type.
+    const message = `Input should be a valid boolean, 'input': ${JSON.stringify(text)}`;
+    assert.deepEqual(namedBy(message, { ignore_eos: text }), [], text);
+  }
+  assert.deepEqual(namedBy(own, { top_k: 1, prompt: 'top_k' }), ['top_k']);
+});

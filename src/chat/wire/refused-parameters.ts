@@ -1,7 +1,8 @@
 /**
  * Finds the parameters that an engine's error response calls unknown or unsupported: in OpenAI's
  * `param` and `code`, in pydantic's lists (vLLM, Mistral), or in sentences. Errors about a value or
- * the length of the prompt name no parameter.
+ * the length of the prompt name no parameter. Many engines repeat a rejected value in the message, so
+ * a sentence that the request contains too is ignored: the caller wrote it.
  */
 import { parsedJson } from '../../json/json-text.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
@@ -24,27 +25,44 @@ const SENTENCES: readonly RegExp[] = [
 const CALL_ID_LENGTH = /tool call id was .{1,300} with a length of 9/i;
 const PYTHON_ITEM = /'type': '(?:extra_forbidden|value_error\.extra)', 'loc': \(([^)]{1,200})\)/g;
 
-export function refusedParameters(body: Buffer): readonly RefusedParameter[] {
+/** Whether the request contains a text of the error response. */
+export type IsEcho = (text: string) => boolean;
+
+/** `request`: JSON with all texts that were sent. It is only read if a text has to be compared. */
+export function echoOf(request: unknown): IsEcho {
+  let sent: string | undefined;
+  return (text) => {
+    sent ??= comparable(JSON.stringify(request));
+    return sent.includes(comparable(text));
+  };
+}
+
+/** Without white space, quotes and escapes, which an engine may write differently. */
+function comparable(text: string): string {
+  return text.replaceAll(/\\+[bfnrt]|[\s\\'"`]+/g, '').toLowerCase();
+}
+
+export function refusedParameters(body: Buffer, isEcho: IsEcho): readonly RefusedParameter[] {
   const text = body.toString('utf8');
-  const inMembers = ofJson(parsedJson(text));
-  const named = inMembers.length > 0 ? inMembers : ofText(text);
+  const inMembers = ofJson(parsedJson(text), isEcho);
+  const named = inMembers.length > 0 ? inMembers : ofText(text, isEcho);
   const seen = new Map(
     named.map((one) => [`${one.inMessages} ${one.name} ${one.inner ?? ''}`, one]),
   );
   return [...seen.values()].slice(0, MAX_NAMED);
 }
 
-function ofJson(value: unknown, depth = 0): RefusedParameter[] {
+function ofJson(value: unknown, isEcho: IsEcho, depth = 0): RefusedParameter[] {
   if (depth > 4) return [];
   if (Array.isArray(value)) {
-    return value.slice(0, MAX_NAMED).flatMap((item) => ofJson(item, depth + 1));
+    return value.slice(0, MAX_NAMED).flatMap((item) => ofJson(item, isEcho, depth + 1));
   }
   if (typeof value === 'string')
-    return value.startsWith('{') ? ofJson(parsedJson(value), depth + 1) : [];
+    return value.startsWith('{') ? ofJson(parsedJson(value), isEcho, depth + 1) : [];
   if (!isJsonObject(value)) return [];
-  const own = ofItem(value) ?? ofParam(value);
+  const own = ofItem(value) ?? ofParam(value, isEcho);
   if (own !== undefined) return [own];
-  return ['error', 'detail', 'message'].flatMap((key) => ofJson(value[key], depth + 1));
+  return ['error', 'detail', 'message'].flatMap((key) => ofJson(value[key], isEcho, depth + 1));
 }
 
 function ofItem({ type, loc }: JsonObject): RefusedParameter | undefined {
@@ -54,11 +72,14 @@ function ofItem({ type, loc }: JsonObject): RefusedParameter | undefined {
   return ofPlace(loc);
 }
 
-function ofParam({ param, code, message }: JsonObject): RefusedParameter | undefined {
+function ofParam(
+  { param, code, message }: JsonObject,
+  isEcho: IsEcho,
+): RefusedParameter | undefined {
   if (typeof param !== 'string' || param === '') return undefined;
   const isUnknown = typeof code === 'string' && UNKNOWN_CODES.test(code);
   if (!isUnknown || code === 'unsupported_value') {
-    return typeof message === 'string' ? ofText(message)[0] : undefined;
+    return typeof message === 'string' ? ofText(message, isEcho)[0] : undefined;
   }
   return ofPlace(param.split(/[.[\]]+/).filter(Boolean));
 }
@@ -78,21 +99,23 @@ function ofPlace(place: readonly unknown[]): RefusedParameter | undefined {
   return typeof last === 'string' ? { name: last, inMessages: true, inner: undefined } : undefined;
 }
 
-function ofText(text: string): RefusedParameter[] {
+function ofText(text: string, isEcho: IsEcho): RefusedParameter[] {
   const flat = text.replaceAll('\\"', '"');
   const named: RefusedParameter[] = [];
-  for (const [, place = ''] of flat.matchAll(PYTHON_ITEM)) {
+  for (const [item, place = ''] of flat.matchAll(PYTHON_ITEM)) {
+    if (isEcho(item)) continue;
     const steps = place.split(',').map((step) => step.trim().replaceAll("'", ''));
     const one = ofPlace(steps.filter((step) => step !== ''));
     if (one !== undefined) named.push(one);
   }
   const inMessages = /['"`]messages[.[]\d/.test(flat);
   for (const sentence of SENTENCES) {
-    for (const [, name = ''] of flat.matchAll(sentence)) {
-      named.push({ name, inMessages, inner: undefined });
+    for (const [said, name = ''] of flat.matchAll(sentence)) {
+      if (!isEcho(said)) named.push({ name, inMessages, inner: undefined });
     }
   }
-  if (CALL_ID_LENGTH.test(flat)) {
+  const [length] = CALL_ID_LENGTH.exec(flat) ?? [];
+  if (length !== undefined && !isEcho(length)) {
     named.push({ name: 'tool_call_id', inMessages: true, inner: 'length' });
   }
   return named;
