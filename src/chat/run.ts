@@ -63,7 +63,8 @@ import {
 import { engineRequest, type EngineTarget } from './wire/engine-request.ts';
 import { type SearchRound, searchRoundOf, joinedResponse } from './wire/search-calls.ts';
 
-export type Attempted = Pick<EngineOutcome, 'attempts' | 'replica'>;
+export type Attempted = Pick<EngineOutcome, 'attempts' | 'replica'> &
+  Partial<Pick<EngineFailure, 'wasWorking'>>;
 
 const NO_USES: readonly RoundUse[] = [];
 
@@ -245,8 +246,8 @@ export class ChatRun implements WholeCall {
       this.cited = read.cited;
       return this.noteUse({ reported: read.reported, tally: read.tally, extent: 'whole' }, outcome);
     }
-    // The engine has read the prompt, unless the call was still queued.
-    const extent = outcome.attempts > 0 ? 'unseen' : 'partial';
+    // The engine has read the prompt, unless the call waited for an engine.
+    const extent = outcome.wasWorking === false ? 'partial' : 'unseen';
     this.noteUse({ reported: undefined, tally: noOutput(), extent }, outcome);
   }
 

@@ -137,7 +137,7 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     const { parts, context } = this.plan;
     const { tally, reported, isComplete, isCutOff } = this.#stream;
     const isEmpty = !isComplete && outputBytes(tally) === 0;
-    if (isEmpty && context.cancellation.aborted && outcome.attempts > 0) {
+    if (isEmpty && context.cancellation.aborted && outcome.wasWorking !== false) {
       return this.noteUse({ reported, tally, extent: 'unseen' }, outcome);
     }
     this.cited = this.#chat?.cited ?? NOTHING_CITED;

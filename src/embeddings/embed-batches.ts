@@ -28,7 +28,7 @@ export interface EmbeddedBatch {
 export interface BatchesOutcome {
   /** Batches in the order of their inputs, without failed ones. */
   readonly done: readonly EmbeddedBatch[];
-  /** Inputs of the request in batches that were sent to an engine. */
+  /** Inputs of the request in batches that an engine has processed or was processing. */
   readonly sent: readonly EmbeddingInput[];
   readonly failure: EngineFailure | undefined;
 }
@@ -57,7 +57,7 @@ export async function runBatches(
   if (count === 1) {
     const only = await runBatch(run, batchFor(0), signal);
     if ('embeddings' in only) return { done: [only], sent: request.inputs, failure: undefined };
-    return { done: [], sent: wasSent(only) ? request.inputs : [], failure: only };
+    return { done: [], sent: wasRead(only) ? request.inputs : [], failure: only };
   }
   const done: (EmbeddedBatch | undefined)[] = Array.from({ length: count }, () => undefined);
   const sent: EmbeddingInput[] = [];
@@ -70,7 +70,7 @@ export async function runBatches(
       const at = next;
       next += 1;
       const outcome = await runBatch(run, batchFor(at), both);
-      if (wasSent(outcome)) {
+      if (wasRead(outcome)) {
         sent.push(...request.inputs.slice(at * maxBatch, (at + 1) * maxBatch));
       }
       if ('embeddings' in outcome) {
@@ -85,9 +85,9 @@ export async function runBatches(
   return { done: done.filter((batch) => batch !== undefined), sent, failure };
 }
 
-/** A call that is aborted while it waits for a slot of an engine has no attempt. */
-function wasSent(outcome: EmbeddedBatch | EngineFailure): boolean {
-  return 'embeddings' in outcome || outcome.attempts > 0;
+/** A call that is aborted while it waits for an engine or its pause costs nothing. */
+function wasRead(outcome: EmbeddedBatch | EngineFailure): boolean {
+  return 'embeddings' in outcome || outcome.wasWorking;
 }
 
 type BatchFor = (replica: Replica, encoding: EmbeddingEncoding | undefined) => EmbeddingsBatch;

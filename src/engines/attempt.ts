@@ -93,7 +93,8 @@ export class Attempt extends Exchange {
       if (kind === 'ambiguous') this.#discardResponse();
       const hasStatus = this.status >= 300 && kind !== 'aborted';
       const verdict = hasStatus ? this.#verdict : verdictOfFailure(kind);
-      this.#run.failed(this, verdict, message, kind !== 'connect');
+      const wasSent = kind === 'aborted' ? this.isSent : kind !== 'connect';
+      this.#run.failed(this, verdict, message, wasSent);
     }
     this.target.engine.freeSlot();
   }

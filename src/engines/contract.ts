@@ -191,6 +191,8 @@ export interface EngineFailure {
   readonly attempts: number;
   /** Whether any part of the request may have reached an engine and been executed. */
   readonly wasSent: boolean;
+  /** Whether an engine was processing the request, or had processed it, when the call ended. */
+  readonly wasWorking: boolean;
   readonly replica: Replica | null;
   /** Only for the log, because it contains addresses. */
   readonly message: string;

@@ -83,6 +83,8 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   #place: Buffer | null = null;
   #bytes = 0;
   #wasSent = false;
+  /** Whether an engine has the request, and has not failed. */
+  #isWorking = false;
   #isEnded = false;
   /** A closure: Node would keep a listener object, and the finished run, alive (bench/README.md). */
   readonly #onAbort = (): void => this.abort();
@@ -201,6 +203,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
       this.#bodyReplica = replica;
     }
     this.#attempts += 1;
+    this.#isWorking = true;
     this.#last = replica;
     engine.inFlight += 1;
     const { contentType, translated } = this.#call;
@@ -299,6 +302,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   failed(attempt: Attempt, verdict: Verdict, message: string, wasSent = true): void {
     this.#attempt = null;
     this.#wasSent ||= wasSent;
+    this.#isWorking = verdict.reason === 'aborted' && wasSent;
     const { target } = attempt;
     const pauseMs = attempt.retryAfterMs(this.#context.clock);
     target.state.fail(attempt.ticket, this.caller, verdict, pauseMs);
@@ -367,6 +371,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
       );
     }
     this.#attempt = null;
+    this.#isWorking = false;
     attempt.target.state.cancel(attempt.ticket);
     this.#attempts -= 1;
     this.#next();
@@ -396,6 +401,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
       retryAfterSeconds: pauseMs === null ? null : Math.ceil(pauseMs / 1_000),
       attempts: this.#attempts,
       wasSent: this.#wasSent,
+      wasWorking: this.#isWorking,
       replica: this.#last,
       message,
     };

@@ -11,6 +11,7 @@ const FAILURE: Omit<EngineFailure, 'status' | 'body' | 'isOwn'> = {
   retryAfterSeconds: null,
   attempts: 1,
   wasSent: true,
+  wasWorking: false,
   replica: null,
   message: 'refused',
 };

@@ -43,6 +43,7 @@ for (const { provider, name, status, body, meaning, isOptionalPath } of ERRORS) 
       sawFirstByte: false,
       bytes: 0,
       wasSent: true,
+      wasWorking: false,
       isOwn: false,
     };
     const code = saysContextOverflow(failure) ? 'overflow' : engineFault(failure, 'm').code;

@@ -337,6 +337,27 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     assert.equal(before - (await balance()), price(PROMPT_TOKENS, 0));
   });
 
+  const failures = (): number => {
+    const replicas = farebox.app.engines.status().flatMap((one) => one.replicas);
+    return replicas.reduce((sum, replica) => sum + replica.failures, 0);
+  };
+
+  for (const stream of [true, false]) {
+    const kind = stream ? 'a stream' : 'a response';
+    test(`a caller of ${kind} that leaves after the engine was overloaded pays nothing`, async () => {
+      engine.script.push({ kind: 'status', status: 429, headers: { 'retry-after': '4' } });
+      const failuresBefore = failures();
+      const before = await balance();
+      const controller = new AbortController();
+      const asked = post({ stream }, controller.signal).catch(() => undefined);
+      await until(() => failures() > failuresBefore);
+      controller.abort();
+      await asked;
+      await until(async () => (await farebox.app.stores.ledger.audit()).openHolds === 0);
+      assert.equal(before - (await balance()), 0n);
+    });
+  }
+
   for (const [name, answer] of [
     ['cut', (response: ServerResponse) => setTimeout(() => response.destroy(), 30)],
     ['silent', () => undefined],

@@ -448,6 +448,26 @@ models:
     }
   });
 
+  test('a disconnect after the engine was overloaded costs nothing', async () => {
+    upstream.script.push({ kind: 'status', status: 429, headers: { 'retry-after': '4' } });
+    const failures = (): number => {
+      const replicas = farebox.app.engines.status().flatMap((one) => one.replicas);
+      return replicas.reduce((sum, replica) => sum + replica.failures, 0);
+    };
+    const failuresBefore = failures();
+    const before = await balance();
+    const abort = new AbortController();
+    const asked = client.embeddings.create(
+      { model: 'small-batches', input: 'hello there' },
+      { signal: abort.signal },
+    );
+    await until(() => failures() > failuresBefore);
+    abort.abort();
+    await assert.rejects(asked);
+    await until(async () => (await farebox.app.stores.ledger.audit()).openHolds === 0);
+    assert.equal(before - (await balance()), 0n);
+  });
+
   test('a retry with the same idempotency key gets the same response and is charged once', async () => {
     const headers = { 'idempotency-key': 'embed-once' };
     const input = 'once and only once';
