@@ -37,7 +37,8 @@ interface Said {
 }
 
 function roundOf(said: Said): RoundUse {
-  const { usage, atBytes = 0, content = 0, reasoning = 0, extent = 'whole' } = said;
+  const { usage, content = 0, reasoning = 0, extent = 'whole' } = said;
+  const { atBytes = extent === 'whole' ? content + reasoning : 0 } = said;
   const end = {
     reported: usage && { usage, atBytes },
     tally: { contentBytes: content, reasoningBytes: reasoning, toolBytes: 0 },
@@ -73,6 +74,18 @@ test('`roundUse()` returns the usage of an engine call and its source', () => {
     [
       'and what came after',
       { usage: used(10, 5), atBytes: 20, content: 41, extent: partial },
+      used(10, 11),
+      'bytes',
+    ],
+    [
+      'only a count before the text of a whole answer',
+      { usage: used(10, 0), atBytes: 0, content: 40 },
+      used(10, 10),
+      'bytes',
+    ],
+    [
+      'a running count without a last one',
+      { usage: used(10, 5), atBytes: 20, content: 41 },
       used(10, 11),
       'bytes',
     ],

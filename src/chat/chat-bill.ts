@@ -67,7 +67,7 @@ export interface RoundEnd {
   /** Output of the call, including text that was not sent. */
   readonly tally: Readonly<OutputTally>;
   /**
-   * - `whole`: the engine has completed, so its usage is final
+   * - `whole`: the engine has completed, so usage that it reported after the text is final
    * - `partial`: the caller left, the engine failed, or the grant ended
    * - `unseen`: the caller left while the engine worked, before any text
    */
@@ -161,7 +161,7 @@ export function roundUse(
     (usage.promptTokens > round.promptTokens || usage.completionTokens > mostOutput);
   // A request for no output pays for its prompt.
   const billsPrompt = extent === 'unseen' || round.outputTokens === 0;
-  if (usage !== undefined && extent === 'whole' && !exceedsBound) {
+  if (usage !== undefined && isFinalUsage(end) && !exceedsBound) {
     return { ...usage, countedBy: 'engine', billsPrompt, exceedsBound };
   }
   const counted = countedUsage(end, round, request, mostOutput);
@@ -191,6 +191,11 @@ export function roundUse(
   };
 }
 
+/** Some engines report usage with the beginning of a stream, and none with its end. */
+function isFinalUsage({ extent, reported, tally }: RoundEnd): boolean {
+  return extent === 'whole' && reported !== undefined && reported.atBytes >= outputBytes(tally);
+}
+
 /**
  * The engine's count at the end. A count before the end is extended by an estimate of the later
  * text; a count too small for its text is ignored.
@@ -198,7 +203,7 @@ export function roundUse(
 function outputOf(end: RoundEnd, reported: ReportedUsage, counted: number, most: number) {
   const tokens = reported.usage.completionTokens;
   if (tokens > most) return { tokens: counted, isEngines: false };
-  if (end.extent === 'whole') return { tokens, isEngines: true };
+  if (isFinalUsage(end)) return { tokens, isEngines: true };
   if (tokens < tokensAtLeast(reported.atBytes)) return { tokens: counted, isEngines: false };
   const sinceBytes = outputBytes(end.tally) - reported.atBytes;
   const sum = Math.min(tokens + tokensAbout(sinceBytes), most);

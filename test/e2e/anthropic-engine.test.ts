@@ -421,6 +421,24 @@ describe('a Messages caller of an engine of the same protocol', () => {
     }
   });
 
+  test('is billed by its text if the engine reports usage before the text only', async () => {
+    const text = 'word '.repeat(400);
+    const usage = { input_tokens: 30, output_tokens: 1 };
+    const events = [
+      { type: 'message_start', message: { id: 'm', type: 'message', model: 'claude-opus', usage } },
+      { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } },
+      { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } },
+      { type: 'content_block_stop', index: 0 },
+      { type: 'message_delta', delta: { stop_reason: 'end_turn' } },
+      { type: 'message_stop' },
+    ];
+    engine.script.push({ content: [], events });
+    const chat = { messages: [{ role: 'user', content: 'Hi' }], stream: true };
+    const received = await post('/chat/completions', chat);
+    const billed = 1_000 * (30 * PRICE.input + (1 + text.length / 4) * PRICE.output);
+    assert.equal(Math.round(chunksOf(received).at(-1).cost.usd * 1e9), billed);
+  });
+
   test('is billed for the output so far after leaving a stream', async () => {
     engine.pauseMs = 20;
     const text = 'word '.repeat(2_000);

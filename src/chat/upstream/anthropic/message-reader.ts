@@ -83,7 +83,9 @@ export class MessageReader implements UpstreamReader {
         this.#addUsage(usage);
         const { stop_reason, stop_sequence } = isJsonObject(delta) ? delta : {};
         const ended = { finish_reason: stop_reason ?? null, stop_reason: stop_sequence ?? null };
-        return eventText({ choices: [{ index: 0, delta: {}, ...ended }], usage: this.#usage });
+        // The usage of `message_start` does not contain the output.
+        const counted = isJsonObject(usage) ? { usage: this.#usage } : {};
+        return eventText({ choices: [{ index: 0, delta: {}, ...ended }], ...counted });
       }
       case 'message_stop':
         return DONE_EVENT;
