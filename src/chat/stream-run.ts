@@ -28,6 +28,8 @@ import { ChatStream } from './wire/chat-stream.ts';
 import type { SearchRound } from './wire/search-calls.ts';
 import { streamErrorEvents } from './wire/stream-events.ts';
 
+const BLANK_LINE = Buffer.from('\n\n');
+
 export class StreamRun extends ChatRun implements EngineSink, StreamSource {
   readonly context;
   readonly clock;
@@ -125,6 +127,8 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     if (failure !== undefined) return this.faultOf(eventFailure(failure), eventFault);
     if (!isOver) {
       if (!outcome.ok) return super.problemOf(outcome);
+      // Ends the last event of an engine that omits the blank line after it.
+      if (this.#reader !== undefined && !this.#stream.isComplete) this.onChunk(BLANK_LINE);
       const rest = this.#stream.flush();
       if (rest.length > 0) this.#write(rest);
     }

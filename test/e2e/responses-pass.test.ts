@@ -107,6 +107,20 @@ function asEngine(text: string): string {
 }
 
 describe('a Responses caller on an engine of the Responses API', () => {
+  test('receives a last event after which the engine sends no blank line', async () => {
+    const bytes = eventBytes(engineEvents(TURN)).trimEnd();
+    for (const end of ['', '\n']) {
+      engine.script.push(sends(bytes + end), sends(bytes + end));
+      const passed = eventsOf((await post({ input: [USER], stream: true })).text);
+      assert.equal(passed.at(-1).type, 'response.completed');
+      const { secret } = farebox.owner;
+      const chat = { model: 'pro', messages: [{ role: 'user', content: 'Do it' }], stream: true };
+      const { text } = await call(farebox, '/chat/completions', { secret, body: chat });
+      assert.match(text, /"finish_reason":"tool_calls"/);
+      assert.doesNotMatch(text, /"error"/);
+    }
+  });
+
   for (const stream of [false, true]) {
     const way = stream ? 'streaming' : 'non-streaming';
     test(`sends its body and receives the bytes of the engine (${way})`, async () => {

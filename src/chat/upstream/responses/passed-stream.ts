@@ -5,7 +5,7 @@
  */
 import { readUsage, type ReportedUsage } from '../../../engines/usage.ts';
 import { SseEvents, type SseData } from '../../../http/sse-events.ts';
-import type { Frame } from '../../../http/stream-writer.ts';
+import { Frame } from '../../../http/stream-writer.ts';
 import { childrenOf, isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
 import { parsedJsonObject } from '../../../json/json-text.ts';
 import type { EngineStream } from '../upstream.ts';
@@ -94,7 +94,10 @@ export class PassedStream implements EngineStream {
   }
 
   flush(): Buffer {
-    return NO_BYTES;
+    const shown = new Frame();
+    const data = this.isOver ? undefined : this.#events.finish();
+    if (data !== undefined) this.#take(data, shown);
+    return shown.take();
   }
 
   closing(end: ResponseEnd): Buffer {
