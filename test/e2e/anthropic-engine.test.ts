@@ -421,6 +421,24 @@ describe('a Messages caller of an engine of the same protocol', () => {
     }
   });
 
+  test('keeps the input of a call that an engine sends with the start of its block', async () => {
+    const usage = { input_tokens: 30, output_tokens: 9 };
+    const input = { city: 'Zürich "x"', days: [1, 2] };
+    const use = { type: 'tool_use', id: 'toolu_1', name: 'add', input };
+    const events = [
+      { type: 'message_start', message: { id: 'm', type: 'message', model: 'claude-opus', usage } },
+      { type: 'content_block_start', index: 0, content_block: use },
+      { type: 'content_block_stop', index: 0 },
+      { type: 'message_delta', delta: { stop_reason: 'tool_use' }, usage },
+      { type: 'message_stop' },
+    ];
+    engine.script.push({ content: [], events });
+    const messages = [{ role: 'user', content: 'Hi' }];
+    const received = await post('/chat/completions', { messages, tools: [TOOL], stream: true });
+    const [call_] = folded(received).message.tool_calls;
+    assert.deepEqual(JSON.parse(call_.function.arguments), input);
+  });
+
   test('is billed by its text if the engine reports usage before the text only', async () => {
     const text = 'word '.repeat(400);
     const usage = { input_tokens: 30, output_tokens: 1 };

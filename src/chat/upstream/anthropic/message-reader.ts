@@ -15,6 +15,8 @@ import { encryptedReasoning, signedReasoning } from './reasoning.ts';
 
 interface OpenBlock {
   readonly type: unknown;
+  /** The arguments of a call that the start of its block contains. */
+  readonly input: unknown;
   /** Text so far as content of a JSON string, in latin1. */
   json: string;
   signature: string;
@@ -98,14 +100,14 @@ export class MessageReader implements UpstreamReader {
 
   #start(index: unknown, block: unknown): string {
     if (!isJsonObject(block)) return '';
-    const { type } = block;
+    const { type, input } = block;
     const frame = frameOf(type, this.#calls);
     // Deltas of other blocks, such as those of tools of the provider, are dropped.
     if (frame === undefined && type !== 'redacted_thinking') return '';
     const delta = `{"type":"content_block_delta","index":${Number(index)},"delta":{"type":"${frame?.kind}":"`;
     const before = `data: ${TEXT_START}${frame?.before}`;
     const after = `${frame?.after}${TEXT_END}`;
-    this.#block = { type, json: '', signature: '', citations: [], before, after, delta };
+    this.#block = { type, input, json: '', signature: '', citations: [], before, after, delta };
     if (type === 'redacted_thinking') {
       const details = [encryptedReasoning(String(block['data']), this.#details)];
       this.#details += 1;
@@ -145,9 +147,9 @@ export class MessageReader implements UpstreamReader {
     const block = this.#block;
     this.#block = undefined;
     if (block === undefined) return '';
-    const { type, signature, citations } = block;
+    const { type, input, signature, citations } = block;
     if (type === 'tool_use' && block.json === '')
-      return fromLatin1(block.before + '{}' + block.after);
+      return fromLatin1(this.#piece(block, jsonLatin1(JSON.stringify(input ?? {}))));
     if (type === 'thinking' && signature !== '') {
       const text = textOfJson(fromLatin1(block.json));
       const details = [signedReasoning(text, signature, this.#details)];
