@@ -268,6 +268,17 @@ onEachStore('video jobs', (stores) => {
     assert.deepEqual(readdirSync(join(folder, 'inputs')), []);
   });
 
+  test('media that cannot be stored completely leaves no files', async () => {
+    const { video, folder } = await open();
+    const path = join(folder, 'clip');
+    writeFileSync(path, 'a clip');
+    const inputs = [path, join(folder, 'missing')].map((one, place) => {
+      return { role: `reference_video_urls.${place}`, path: one, mimeType: 'video/mp4' };
+    });
+    await assert.rejects(video.queue(jobRequest({ inputs })), { code: 'ENOENT' });
+    assert.deepEqual(readdirSync(join(folder, 'inputs')), []);
+  });
+
   test('a failed hold is released, and its job stops counting as open, without a refund', async () => {
     const { video, money, until } = await open();
     video.start();

@@ -142,9 +142,9 @@ export class Video {
     const { ids, clock, maxOpenJobs, callbacks } = this.#parts;
     const { inputs: given, webhookUrl, withDownload, ...job } = request;
     const downloadToken = withDownload ? ids.bytes(TOKEN_BYTES).toString('base64url') : undefined;
-    const { inputs, sizeBytes: inputBytes } = await this.#files.adopt(id, given);
     const downloadHash = downloadToken === undefined ? null : sha256Hex(downloadToken);
     try {
+      const { inputs, sizeBytes: inputBytes } = await this.#files.adopt(id, given);
       const row = {
         ...job,
         id,
