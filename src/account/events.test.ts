@@ -156,6 +156,24 @@ describe('live events', () => {
     assert.deepEqual(end.data, { reason: 'session' });
   });
 
+  test('a stream of a child key ends with the expiry of its parent', async () => {
+    const { accountId, secret } = await bench.farebox.account('5');
+    const expiresAt = new Date(clock.nowMs() + 60_000).toISOString();
+    const body = { description: 'helper', expiresAt };
+    const made = await call(bench.farebox, '/key/children', { secret, body });
+    const listener = await Listener.open(bench, made.body.data.apiKey);
+    await listener.wait(({ event }) => event === 'usage', clock);
+    const { identity } = bench.farebox.app.stores;
+    const child = await identity.findKey(accountId, made.body.data.id);
+    assert.ok(child?.parentId !== undefined);
+    const parent = await identity.findKey(accountId, child.parentId);
+    assert.ok(parent !== undefined);
+    await identity.updateKey({ ...parent, expiresMs: clock.nowMs() + 1_000 });
+    await identity.updateKey({ ...child, expiresMs: undefined });
+    const end = await listener.wait(({ event }) => event === 'end', clock);
+    assert.equal(end.data.reason, 'session');
+  });
+
   test('streams of an account are bounded, and take no place of its requests', async () => {
     const open: Listener[] = [];
     for (let at = 0; at < 10; at += 1) open.push(await Listener.open(bench, stranger.secret));

@@ -363,6 +363,12 @@ async function isValid({ stores, clock }: EventParts, caller: Caller): Promise<b
   if ((await identity.findAccount(accountId))?.disabled === true) return false;
   // The session of a member ends with its membership.
   if (keyId === '' || member !== undefined) return true;
-  const key = await identity.findKey(accountId, keyId);
-  return key !== undefined && (key.expiresMs === undefined || key.expiresMs > clock.nowMs());
+  try {
+    // With its parent keys, which can be revoked or expire before it.
+    const { expiresMs } = await identity.keys.bounded(keyId);
+    return expiresMs === undefined || expiresMs > clock.nowMs();
+  } catch (error) {
+    if (error instanceof Fault) return false;
+    throw error;
+  }
 }
