@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { MINUTE_MS, systemClock } from '../../src/core/clock.ts';
+import { DAY_MS, MINUTE_MS, systemClock } from '../../src/core/clock.ts';
 import { runCommand } from '../../src/cli/cli.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { emptyPostgresDatabase } from '../databases/postgres.ts';
@@ -215,6 +215,18 @@ ${more}`;
     await servesAgain(place, secret);
   });
 
+  test('a backup deletes backups of the time before the clock was set back, and not itself', async () => {
+    const { folder, app } = await shop('backup: { to: ./kept, keep: 2 }');
+    const kept = join(folder, 'kept');
+    const first = await backup(folder);
+    for (const year of [2098, 2099]) writeFileSync(join(kept, wrongName(year)), '');
+    const second = await backup(folder);
+    assert.deepEqual(second.deleted, [wrongName(2098), wrongName(2099)]);
+    const names = [first, second].map(({ location }) => basename(location));
+    assert.deepEqual(readdirSync(kept).sort(), names);
+    await app.stop();
+  });
+
   test('a backup of PostgreSQL restores into an empty PostgreSQL, and not into SQLite', async () => {
     const source = await emptyPostgresDatabase();
     const { folder, app, secret } = await shop('', source);
@@ -238,7 +250,7 @@ ${more}`;
     assert.match(refused.error, /This is a backup of PostgreSQL/);
   });
 
-  test('operators get an e-mail about a failed backup', async () => {
+  test('operators get one e-mail about a failed backup, which is tried again after an hour', async () => {
     const mailServer = await startMailServer({ user: 'farebox', password: 'word' });
     const dataFolder = emptyFolder();
     writeFileSync(join(dataFolder, 'file'), 'not a folder');
@@ -257,6 +269,14 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     assert.deepEqual(mail.to, ['ops@api.example']);
     assert.match(mail.headers, /^Subject: .*: the scheduled backup failed$/m);
     assert.match(mail.text, /Reason: \S+/);
+    const { store } = app.app.stores;
+    const runs = () => store.query('SELECT id FROM backup_run');
+    assert.equal((await runs()).length, 1);
+    // A worker that does not begin leaves no row.
+    await store.query('DELETE FROM backup_run');
+    for (const run of minutes) run();
+    await new Promise((resolve) => setTimeout(resolve, 2_000));
+    assert.deepEqual(await runs(), []);
     await app.stop();
     await mailServer.stop();
   });
@@ -279,6 +299,12 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
       },
     });
     const secret = await app.key({ kind: 'ADMIN' });
+    // The clock was a year ahead, and was set back.
+    const aheadMs = clock.nowMs() + 365 * DAY_MS;
+    await app.app.stores.store.query(
+      "INSERT INTO backup_run (id, started_ms, ended_ms, location) VALUES ('ahead', $1, $1, 'x')",
+      [aheadMs],
+    );
     for (const run of minutes) run();
     const body = await until(async () => {
       const response = await fetch(`${app.url}/admin/backups`, {
@@ -305,6 +331,11 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     await app.stop();
   });
 });
+
+/** A backup that was made while the clock was decades ahead. */
+function wrongName(year: number): string {
+  return `farebox-${year}0101T000000000Z.tar.gz`;
+}
 
 async function until<T>(read: () => Promise<T | undefined>): Promise<T> {
   for (let attempt = 0; attempt < 200; attempt += 1) {

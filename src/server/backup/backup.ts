@@ -113,7 +113,10 @@ async function store(
     onProgress?.('Storing', done, total),
   );
   const names = (await destination.names()).filter((name) => ARCHIVE_NAME.test(name)).sort();
-  const deleted = names.slice(0, Math.max(0, names.length - keep));
+  const isLater = (name: string): boolean => name > basename(packed);
+  // Later ones are from the time before the clock was set back.
+  const oldestFirst = [...names.filter(isLater), ...names.filter((name) => !isLater(name))];
+  const deleted = oldestFirst.slice(0, Math.max(0, names.length - keep));
   for (const name of deleted) await destination.remove(name);
   const isEncrypted = recipient !== undefined;
   return { location, bytes, sha256, isEncrypted, audit, files, otherFiles, deleted };

@@ -3,7 +3,7 @@
  * One process starts them: the one that runs the jobs of all. A second start would only make a second backup.
  */
 import { Worker } from 'node:worker_threads';
-import { HOUR_MS } from '../../core/clock.ts';
+import { HOUR_MS, MINUTE_MS } from '../../core/clock.ts';
 import { reasonOf } from '../../core/log.ts';
 import { siblingUrl } from '../../core/sibling.ts';
 import type { Feature } from '../../http/route.ts';
@@ -14,6 +14,8 @@ const RETRY_MS = HOUR_MS;
 /** A run without an end after this time was killed. */
 const LONGEST_RUN_MS = 6 * HOUR_MS;
 const KEPT_RUNS = 100;
+/** A run that is later by more was made before the clock was set back. */
+const CLOCK_SLACK_MS = 10 * MINUTE_MS;
 
 export interface BackupRun {
   readonly startedMs: number;
@@ -42,6 +44,8 @@ export class ScheduledBackups implements Feature {
   readonly #options: BackupOptions;
   #running: Promise<void> | undefined;
   #worker: Worker | undefined;
+  /** A worker that does not begin leaves no run. In monotonic time. */
+  #restsUntilMs = 0;
   /** Unix time in ms; `undefined` if no backup has succeeded, or none was read yet. */
   lastSuccessMs: number | undefined;
 
@@ -57,23 +61,34 @@ export class ScheduledBackups implements Feature {
 
   async refresh(): Promise<void> {
     const rows = await this.#parts.stores.store.query<{ last: bigint | null }>(
-      `SELECT max(ended_ms) AS last FROM backup_run WHERE ended_ms > 0 AND problem = ''`,
+      `SELECT max(ended_ms) AS last FROM backup_run
+       WHERE ended_ms > 0 AND ended_ms <= $1 AND problem = ''`,
+      [this.#latestMs()],
     );
     const last = rows[0]?.last ?? undefined;
     this.lastSuccessMs = last === undefined ? undefined : Number(last);
     this.#options.onRead(this.lastSuccessMs);
   }
 
+  /** No run can be later. */
+  #latestMs(): number {
+    return this.#parts.clock.nowMs() + CLOCK_SLACK_MS;
+  }
+
   /** Starts a backup if one is due; does not wait for it. */
   async #startDue(): Promise<void> {
     if (!this.isScheduled || this.#running !== undefined) return;
     const { config, stores, clock } = this.#parts;
-    const [last] = await this.runs(1);
+    if (clock.monotonicMs() < this.#restsUntilMs) return;
+    const last = (await this.runs(KEPT_RUNS)).find(
+      ({ startedMs }) => startedMs <= this.#latestMs(),
+    );
     const everyMs = config.current.backup.everyHours * HOUR_MS;
     if (last !== undefined && clock.nowMs() < dueMs(last, everyMs)) return;
     await stores.store.query(
       `DELETE FROM backup_run WHERE id NOT IN (
-         SELECT id FROM backup_run ORDER BY started_ms DESC LIMIT ${KEPT_RUNS})`,
+         SELECT id FROM backup_run WHERE started_ms <= $1 ORDER BY started_ms DESC LIMIT ${KEPT_RUNS})`,
+      [this.#latestMs()],
     );
     this.#running = this.#run().finally(() => {
       this.#running = undefined;
@@ -103,7 +118,7 @@ export class ScheduledBackups implements Feature {
   }
 
   async #run(): Promise<void> {
-    const { log } = this.#parts;
+    const { clock, log } = this.#parts;
     const { request, onFailed } = this.#options;
     const entry = siblingUrl(import.meta.url, './backup-worker');
     try {
@@ -120,6 +135,7 @@ export class ScheduledBackups implements Feature {
       if (run?.problem === '')
         log.info({ location: run.location, bytes: run.bytes }, 'Backup stored');
     } catch (error) {
+      this.#restsUntilMs = clock.monotonicMs() + RETRY_MS;
       log.error(
         { reason: reasonOf(error) },
         'The scheduled backup failed; the next try is in an hour',
