@@ -42,6 +42,8 @@ export interface MediaFile {
 
 const MAX_REDIRECTS = 5;
 const RETRY_AFTER_SECONDS = 60;
+/** A program that was just ended can still create a file. */
+const DELETE_RETRIES = 3;
 const COUNTED_AT_ONCE_BYTES = 16_000_000;
 const DATA_HEAD = /^data:[^,]{0,200};base64,/i;
 const DATA_HEAD_CHARACTERS = 256;
@@ -66,8 +68,8 @@ export class MediaFiles {
     try {
       return await work(workspace);
     } finally {
-      await rm(folder, { recursive: true, force: true });
       workspace.free();
+      await rm(folder, { recursive: true, force: true, maxRetries: DELETE_RETRIES });
     }
   }
 
