@@ -19,7 +19,7 @@ import {
 /** Concurrent deliveries of one account, so that its slow addresses do not delay others. */
 const DUE_PER_ACCOUNT = 4;
 const LIFETIME_PERIOD = 0;
-/** Of a message that has failed several times. */
+/** Pause of a message that has failed several times. */
 const LONGEST_PAUSE_MS = 1_024 * MINUTE_MS;
 /** A later time was written before the clock was set back. `$1`: now. */
 const IS_DUE = `due_ms > 0 AND (due_ms <= now_ms($1) OR due_ms > now_ms($1) + ${LONGEST_PAUSE_MS})`;
