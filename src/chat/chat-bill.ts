@@ -15,6 +15,7 @@ import { mediaTokensAbout, tokensAbout, tokensAtLeast } from '../core/token-coun
 import type { TokenCounts, UsageRecord } from '../billing/ledger/ledger.ts';
 import { type OutputTally, outputBytes } from './wire/chat-choice.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
+import type { EngineFailure, EngineOutcome } from '../engines/engines.ts';
 import type { ReportedUsage, TokenDetail, TokenUsage } from '../engines/usage.ts';
 
 export interface ExtraUse {
@@ -61,6 +62,10 @@ export function receiptLines(uses: readonly ExtraUse[]): Readonly<Record<string,
   });
   return Object.fromEntries(lines);
 }
+
+/** An engine call of a round. */
+export type Attempted = Pick<EngineOutcome, 'attempts' | 'replica'> &
+  Partial<Pick<EngineFailure, 'wasWorking'>>;
 
 export interface RoundEnd {
   readonly reported: ReportedUsage | undefined;

@@ -29,6 +29,7 @@ import type { ResponseBlocks } from './agents/response-blocks.ts';
 import type { PreparedAdditions } from './additions.ts';
 import type { RequestedSearch } from './auto-search.ts';
 import {
+  type Attempted,
   type ChatBill,
   type RoundEnd,
   type RoundUse,
@@ -62,9 +63,6 @@ import {
 } from './wire/chat-response.ts';
 import { engineRequest, type EngineTarget } from './wire/engine-request.ts';
 import { type SearchRound, searchRoundOf, joinedResponse } from './wire/search-calls.ts';
-
-export type Attempted = Pick<EngineOutcome, 'attempts' | 'replica'> &
-  Partial<Pick<EngineFailure, 'wasWorking'>>;
 
 const NO_USES: readonly RoundUse[] = [];
 
@@ -175,14 +173,13 @@ export class ChatRun implements WholeCall {
     const { plan, prepared } = this;
     const { request, model, additions, systemPrompt, wire, tier } = plan;
     const { messages, searches, outputTokens } = this.round;
+    const { cache_salt: salt } = request.fields;
     if (wire !== undefined) return wire.buildBody(replica, refusal, outputTokens);
     const { dialects, cacheScope } = plan.parts;
-    const more = [messages, plan.protocol?.passThrough?.body];
-    const isLearned = refusal !== undefined && dialects.learn(replica, request, refusal, more);
+    const texts = refusal && [messages, plan.protocol?.passThrough?.body];
+    const isRefused = refusal !== undefined && !dialects.learn(replica, request, refusal, texts);
     const dialect = dialects.of(replica);
-    const isRefused = refusal !== undefined && !isLearned;
     if (dialect.protocol === 'openai' && isRefused) return undefined;
-    const { cache_salt: salt } = request.fields;
     const isSalted = dialect.cacheSalt || salt !== undefined;
     const target: EngineTarget = {
       model: replica.model,
