@@ -370,6 +370,16 @@ function withoutCost({ text }: Called): string {
   return text.replace(/,"cost":\{[^}]*\},"svc_parameters":\{.*?"web_search_citations":\[\]\}/, '');
 }
 
+const EMPTY = {
+  id: 'm',
+  type: 'message',
+  role: 'assistant',
+  model: 'claude-opus',
+  content: [],
+  stop_reason: null,
+  stop_sequence: null,
+};
+
 describe('a Messages caller of an engine of the same protocol', () => {
   const BODY = {
     max_tokens: 3_000,
@@ -441,20 +451,35 @@ describe('a Messages caller of an engine of the same protocol', () => {
 
   test('is billed by its text if the engine reports usage before the text only', async () => {
     const text = 'word '.repeat(400);
-    const usage = { input_tokens: 30, output_tokens: 1 };
+    const cached = { cache_read_input_tokens: 0, cache_creation_input_tokens: 0 };
+    const usage = { input_tokens: 30, ...cached, output_tokens: 1 };
     const events = [
-      { type: 'message_start', message: { id: 'm', type: 'message', model: 'claude-opus', usage } },
+      { type: 'message_start', message: { ...EMPTY, usage } },
       { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } },
       { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } },
       { type: 'content_block_stop', index: 0 },
-      { type: 'message_delta', delta: { stop_reason: 'end_turn' } },
+      { type: 'message_delta', delta: { stop_reason: 'end_turn', stop_sequence: null } },
       { type: 'message_stop' },
     ];
-    engine.script.push({ content: [], events });
+    engine.script.push({ content: [], events }, { content: [], events });
     const chat = { messages: [{ role: 'user', content: 'Hi' }], stream: true };
     const received = await post('/chat/completions', chat);
-    const billed = 1_000 * (30 * PRICE.input + (1 + text.length / 4) * PRICE.output);
+    const output = 1 + text.length / 4;
+    const billed = 1_000 * (30 * PRICE.input + output * PRICE.output);
     assert.equal(Math.round(chunksOf(received).at(-1).cost.usd * 1e9), billed);
+    // SDKs need the usage of the last delta.
+    const passed = chunksOf(await post('/messages', { ...chat, max_tokens: 1_000 }));
+    assert.deepEqual(passed.at(-2).usage, { ...usage, output_tokens: output });
+  });
+
+  test('receives the whole message if the last event of the engine is cut', async () => {
+    engine.script.push({ content: [{ type: 'text', text: 'Hello' }], cutBytes: 12 });
+    const messages = [{ role: 'user', content: 'Hi' }];
+    const events = chunksOf(await post('/messages', { messages, max_tokens: 100, stream: true }));
+    assert.deepEqual(
+      events.slice(-2).map(({ type }: { type: string }) => type),
+      ['message_delta', 'message_stop'],
+    );
   });
 
   test('is billed for the output so far after leaving a stream', async () => {

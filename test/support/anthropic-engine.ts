@@ -18,6 +18,8 @@ export interface Scripted {
   readonly outputTokens?: number;
   /** Replaces the events of a stream. */
   readonly events?: readonly Block[];
+  /** Bytes of the last event of a stream that are not sent. */
+  readonly cutBytes?: number;
 }
 
 export interface Failure {
@@ -154,8 +156,11 @@ export class AnthropicEngine {
       return;
     }
     response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' });
-    for (const event of made.events ?? eventsOf(message)) {
-      const piece = `event: ${String(event['type'])}\ndata: ${JSON.stringify(event)}\n\n`;
+    const events = made.events ?? eventsOf(message);
+    for (const [at, event] of events.entries()) {
+      const whole = `event: ${String(event['type'])}\ndata: ${JSON.stringify(event)}\n\n`;
+      const isLast = at === events.length - 1;
+      const piece = isLast ? whole.slice(0, whole.length - (made.cutBytes ?? 0)) : whole;
       seen.sent += piece;
       response.write(piece);
       if (this.pauseMs > 0) await new Promise((resolve) => setTimeout(resolve, this.pauseMs));

@@ -71,15 +71,20 @@ export class PassStream implements EngineStream {
   flush(): Buffer {
     const shown = new Frame();
     const data = this.isOver ? undefined : this.#events.finish();
-    if (data !== undefined) this.#take(data, shown);
+    // An event truncated by the end of the stream is dropped.
+    if (data !== undefined && parsedEvent(data) !== undefined) this.#take(data, shown);
     return shown.take();
   }
 
   closing(end: ResponseEnd): Buffer {
     const held = this.isCutOff ? undefined : this.#held;
-    const given = held ?? ownEnd(this.isCutOff, this.#usage);
-    const cost = costMembers(this.#frame.serviceName, end);
-    const data = withChanged(given.data, given.body, cost);
+    const given = held ?? ownEnd(this.isCutOff);
+    // SDKs read the count of the output here.
+    const usage = { ...this.#usage, output_tokens: end.usage.completionTokens };
+    const data = withChanged(given.data, given.body, {
+      ...(isJsonObject(given.body['usage']) ? {} : { usage }),
+      ...costMembers(this.#frame.serviceName, end),
+    });
     const open = this.isCutOff ? this.#openBlock : undefined;
     const stop = open === undefined ? '' : eventText({ type: 'content_block_stop', index: open });
     const head = `${stop}event: message_delta\ndata: `;
@@ -93,7 +98,7 @@ export class PassStream implements EngineStream {
 
   #take(data: SseData, into: Frame): void {
     const { bytes, start, end, event: span } = data;
-    const event = parsedJsonObject(bytes.toString('utf8', start, end));
+    const event = parsedEvent(data);
     if (event === undefined) {
       this.failure = BROKEN_STREAM;
       return;
@@ -187,6 +192,10 @@ export class PassStream implements EngineStream {
   }
 }
 
+function parsedEvent({ bytes, start, end }: SseData): JsonObject | undefined {
+  return parsedJsonObject(bytes.toString('utf8', start, end));
+}
+
 /** The value of a member of the object at `from`. */
 function spanOf(bytes: Buffer, from: number, name: string): Span | undefined {
   const found = childrenOf(bytes, from).spans.find(({ key }) => key === name);
@@ -195,9 +204,9 @@ function spanOf(bytes: Buffer, from: number, name: string): Span | undefined {
 
 const MESSAGE_STOP = 'event: message_stop\ndata: {"type":"message_stop"}\n\n';
 
-function ownEnd(isCutOff: boolean, usage: JsonObject): HeldEvent {
+function ownEnd(isCutOff: boolean): HeldEvent {
   const delta = { stop_reason: isCutOff ? 'max_tokens' : 'end_turn', stop_sequence: null };
-  const body = { type: 'message_delta', delta, usage };
+  const body = { type: 'message_delta', delta };
   return { bytes: NO_BYTES, data: Buffer.from(JSON.stringify(body)), body };
 }
 
