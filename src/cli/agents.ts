@@ -2,13 +2,14 @@
  * `farebox agents`: creates an API key with a spending cap for a coding agent, and prints the agent's
  * settings or writes them to its file.
  */
-import { copyFile, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { type Config, reachableHost } from '../config/config.ts';
 import { isoTime, systemClock } from '../core/clock.ts';
 import { reasonOf } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
+import { replaceFile } from '../core/replace-file.ts';
 import {
   type AgentSettings,
   CODEX_KEY_VARIABLE,
@@ -112,7 +113,7 @@ function agentCommand(cli: Cli, name: string, agent: Agent) {
         });
         const settings = { ...offered, secret };
         const backup = isWritten
-          ? await replaceFile(file, edited(agent, file, text, settings), text !== undefined)
+          ? await replaceSettings(file, edited(agent, file, text, settings), text !== undefined)
           : undefined;
         const { model, origin } = settings;
         const limitUsd = shownUsd(capNano);
@@ -175,8 +176,8 @@ function edited(agent: Agent, file: string, text: string | undefined, settings: 
   }
 }
 
-/** Replaces the file atomically. Returns the path of the backup, if the file existed. */
-async function replaceFile(
+/** Returns the path of the backup, if the file existed. */
+async function replaceSettings(
   file: string,
   text: string,
   exists: boolean,
@@ -185,8 +186,6 @@ async function replaceFile(
   const backup = exists ? `${file}.${stamp}.bak` : undefined;
   await mkdir(dirname(file), { recursive: true });
   if (backup !== undefined) await copyFile(file, backup);
-  const next = `${file}.${stamp}.new`;
-  await writeFile(next, text, { mode: FILE_MODE });
-  await rename(next, file);
+  await replaceFile(file, text, FILE_MODE);
   return backup;
 }

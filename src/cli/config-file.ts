@@ -1,5 +1,5 @@
-/** Reads and replaces the configuration file for commands that change it. */
-import { readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+/** Reads the configuration file for commands that change it. */
+import { readFile } from 'node:fs/promises';
 import { type Config, formatProblem, loadConfig } from '../config/config.ts';
 import type { Console } from './terminal.ts';
 
@@ -21,16 +21,4 @@ export async function optionalFile(path: string): Promise<string | undefined> {
     if (error.code === 'ENOENT') return undefined;
     throw error;
   });
-}
-
-/** Replaces the file at once, with the permissions that it has. */
-export async function replaceFile(path: string, text: string): Promise<void> {
-  const found = await stat(path).catch(() => undefined);
-  const draft = `${path}.${process.pid}.new`;
-  try {
-    await writeFile(draft, text, { mode: found?.mode ?? 0o600, flag: 'wx', flush: true });
-    await rename(draft, path);
-  } finally {
-    await rm(draft, { force: true });
-  }
 }

@@ -26,7 +26,8 @@ import {
 } from '../engines/engine-setup.ts';
 import { type KnownProvider, KNOWN_PROVIDERS } from '../engines/known-providers.ts';
 import { type Cli, UsageError, httpAddress } from './command.ts';
-import { loadChanged, optionalFile, replaceFile } from './config-file.ts';
+import { replaceFile } from '../core/replace-file.ts';
+import { loadChanged, optionalFile } from './config-file.ts';
 import { PROXY, type fetchWith } from './fetch-command.ts';
 import { listText, modelsOfEngine } from './supplier-lists.ts';
 import { table } from './terminal.ts';

@@ -30,7 +30,8 @@ import {
 import { knownProviderOf } from '../engines/known-providers.ts';
 import type { JsonObject } from '../json/json-scan.ts';
 import { type Cli, UsageError } from './command.ts';
-import { loadChanged, optionalFile, replaceFile } from './config-file.ts';
+import { replaceFile } from '../core/replace-file.ts';
+import { loadChanged, optionalFile } from './config-file.ts';
 import { PROXY } from './fetch-command.ts';
 import { listText, modelsOfEngine } from './supplier-lists.ts';
 

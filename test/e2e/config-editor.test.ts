@@ -1,8 +1,18 @@
 /** The routes with which the console changes `farebox.yaml` of a running server. */
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
+import {
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { loadConfig } from '../../src/config/config.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { ConfigEditor } from '../../src/server/ops/config-editor.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
@@ -166,6 +176,37 @@ describe('changes of the configuration', () => {
     const response = await fetch(`${farebox.url}/admin/config/sections`, { headers });
     assert.equal(response.status, 403);
   });
+});
+
+test('a link to the file stays a link, and a version is kept after the clock was set back', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-editor-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const dataFolder = join(folder, 'data');
+  const versions = join(dataFolder, 'config-versions');
+  mkdirSync(versions, { recursive: true });
+  for (let at = 0; at < 50; at += 1) {
+    writeFileSync(join(versions, `${4_000_000_000_000 + at}-limits.yaml`), '');
+  }
+  mkdirSync(join(folder, 'kept'));
+  const [file, link] = [join(folder, 'kept', 'shop.yaml'), join(folder, 'farebox.yaml')];
+  writeFileSync(file, YAML);
+  symlinkSync(file, link);
+  const inputs = { env: { FAREBOX_DATA: dataFolder }, cwd: folder };
+  const loaded = await loadConfig(inputs);
+  assert.ok(loaded.ok);
+  const config = { current: loaded.config } as never; // no change is announced
+  const editor = new ConfigEditor({ config, inputs, ids: systemIds(), nowMs: Date.now });
+  const { digest } = await editor.section('limits');
+  const changed = await editor.change(
+    'limits',
+    { starterCreditUsd: 1 },
+    { digest, isTrial: false },
+  );
+  assert.equal(changed.ok, true, changed.problems.join());
+  assert.ok(lstatSync(link).isSymbolicLink());
+  assert.match(readFileSync(file, 'utf8'), /starterCreditUsd: 1 /);
+  const { versions: kept } = await editor.sections();
+  assert.ok(kept.some(({ savedAt }) => savedAt < '2090'));
 });
 
 test('a file that cannot be written is read-only, with the reason', async () => {

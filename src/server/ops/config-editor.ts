@@ -26,6 +26,7 @@ import { isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import { reasonOf } from '../../core/log.ts';
+import { fileBehind } from '../../core/replace-file.ts';
 import type { ChangedConfig, ConfigSection, ConfigSections } from './config-editor-schema.ts';
 
 const KEPT_VERSIONS = 50;
@@ -154,7 +155,7 @@ export class ConfigEditor {
       const result = { ok: true, problems: [], diff, changed: [...changed], restart: [...restart] };
       if (isTrial || after === before) return { ...result, digest };
       await this.#keep(section, before);
-      await this.#write(() => rename(draft, this.#file));
+      await this.#write(async () => rename(draft, await fileBehind(this.#file)));
       return { ...result, digest: digestOf(after) };
     });
   }
@@ -207,8 +208,10 @@ export class ConfigEditor {
     await mkdir(this.#versionsFolder, { recursive: true, mode: 0o700 });
     const name = `${this.#parts.nowMs()}-${section}.yaml`;
     await writeFile(join(this.#versionsFolder, name), text, { mode: PRIVATE });
-    for (const { id } of (await this.#versions()).slice(KEPT_VERSIONS)) {
-      await rm(join(this.#versionsFolder, `${id}.yaml`));
+    const old = (await this.#versions()).slice(KEPT_VERSIONS).map(({ id }) => `${id}.yaml`);
+    for (const one of old) {
+      // It is the last one after the clock was set back.
+      if (one !== name) await rm(join(this.#versionsFolder, one));
     }
   }
 
