@@ -29,7 +29,7 @@ export interface BatchesOutcome {
   /** Batches in the order of their inputs, without failed ones. */
   readonly done: readonly EmbeddedBatch[];
   /** Inputs of the request in batches that an engine has processed or was processing. */
-  readonly sent: readonly EmbeddingInput[];
+  readonly processed: readonly EmbeddingInput[];
   readonly failure: EngineFailure | undefined;
 }
 
@@ -56,11 +56,12 @@ export async function runBatches(
     };
   if (count === 1) {
     const only = await runBatch(run, batchFor(0), signal);
-    if ('embeddings' in only) return { done: [only], sent: request.inputs, failure: undefined };
-    return { done: [], sent: wasRead(only) ? request.inputs : [], failure: only };
+    if ('embeddings' in only)
+      return { done: [only], processed: request.inputs, failure: undefined };
+    return { done: [], processed: wasProcessed(only) ? request.inputs : [], failure: only };
   }
   const done: (EmbeddedBatch | undefined)[] = Array.from({ length: count }, () => undefined);
-  const sent: EmbeddingInput[] = [];
+  const processed: EmbeddingInput[] = [];
   const stop = new AbortController();
   const both = AbortSignal.any([signal, stop.signal]);
   let failure: EngineFailure | undefined;
@@ -70,8 +71,8 @@ export async function runBatches(
       const at = next;
       next += 1;
       const outcome = await runBatch(run, batchFor(at), both);
-      if (wasRead(outcome)) {
-        sent.push(...request.inputs.slice(at * maxBatch, (at + 1) * maxBatch));
+      if (wasProcessed(outcome)) {
+        processed.push(...request.inputs.slice(at * maxBatch, (at + 1) * maxBatch));
       }
       if ('embeddings' in outcome) {
         done[at] = outcome;
@@ -82,11 +83,11 @@ export async function runBatches(
     }
   };
   await Promise.all(Array.from({ length: Math.min(PARALLEL_BATCHES, count) }, work));
-  return { done: done.filter((batch) => batch !== undefined), sent, failure };
+  return { done: done.filter((batch) => batch !== undefined), processed, failure };
 }
 
 /** A call that is aborted while it waits for an engine or its pause costs nothing. */
-function wasRead(outcome: EmbeddedBatch | EngineFailure): boolean {
+function wasProcessed(outcome: EmbeddedBatch | EngineFailure): boolean {
   return 'embeddings' in outcome || outcome.wasWorking;
 }
 

@@ -80,10 +80,10 @@ async function embed(
     const tokensBound = tokensBoundOf(held.model, request);
     const run = { ...held, parts, request, tokensBound };
     const outcome = await runBatches(run, await fitInputs(run));
-    const { done, sent, failure } = outcome;
+    const { done, processed, failure } = outcome;
     if (failure === undefined) await answer(run, done);
     // A server that closes aborts calls too, also those of requests with an idempotency key.
-    else if (failure.reason === 'aborted' && held.signal.aborted && sent.length > 0)
+    else if (failure.reason === 'aborted' && held.signal.aborted && processed.length > 0)
       await settleAborted(run, outcome, failure);
     else return failedCall(failure, held.model.id);
     return undefined;
@@ -156,14 +156,14 @@ function tokensOf({ tokenIdCount, textBytes }: SizedInputs): number {
   return tokenIdCount + tokensAbout(textBytes);
 }
 
-/** The caller left: bills the inputs that were sent to an engine, and no others. */
+/** The caller left: bills the inputs that an engine has processed or was processing. */
 async function settleAborted(
   { price, sale, tokensBound }: EmbedRun,
-  { done, sent }: Pick<BatchesOutcome, 'done' | 'sent'>,
+  { done, processed }: Pick<BatchesOutcome, 'done' | 'processed'>,
   failure: EngineFailure,
 ): Promise<void> {
   const reported = joinEmbeddings(done.map((batch) => batch.embeddings)).promptTokens ?? 0;
-  const promptTokens = Math.min(Math.max(reported, tokensOf(sizeOf(sent))), tokensBound);
+  const promptTokens = Math.min(Math.max(reported, tokensOf(sizeOf(processed))), tokensBound);
   await sale.settle({
     costNano: chargeFor({ promptTokens }, price),
     status: 'aborted',
