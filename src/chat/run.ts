@@ -173,13 +173,13 @@ export class ChatRun implements WholeCall {
     const { plan, prepared } = this;
     const { request, model, additions, systemPrompt, wire, tier } = plan;
     const { messages, searches, outputTokens } = this.round;
-    const { cache_salt: salt } = request.fields;
     if (wire !== undefined) return wire.buildBody(replica, refusal, outputTokens);
     const { dialects, cacheScope } = plan.parts;
     const texts = refusal && [messages, plan.protocol?.passThrough?.body];
     const isRefused = refusal !== undefined && !dialects.learn(replica, request, refusal, texts);
     const dialect = dialects.of(replica);
     if (dialect.protocol === 'openai' && isRefused) return undefined;
+    const { cache_salt: salt } = request.fields;
     const isSalted = dialect.cacheSalt || salt !== undefined;
     const target: EngineTarget = {
       model: replica.model,

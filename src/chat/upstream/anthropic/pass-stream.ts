@@ -79,12 +79,12 @@ export class PassStream implements EngineStream {
   closing(end: ResponseEnd): Buffer {
     const held = this.isCutOff ? undefined : this.#held;
     const given = held ?? ownEnd(this.isCutOff);
+    const cost = costMembers(this.#frame.serviceName, end);
     // SDKs read the count of the output here.
-    const usage = { ...this.#usage, output_tokens: end.usage.completionTokens };
-    const data = withChanged(given.data, given.body, {
-      ...(isJsonObject(given.body['usage']) ? {} : { usage }),
-      ...costMembers(this.#frame.serviceName, end),
-    });
+    const added = isJsonObject(given.body['usage'])
+      ? cost
+      : { usage: { ...this.#usage, output_tokens: end.usage.completionTokens }, ...cost };
+    const data = withChanged(given.data, given.body, added);
     const open = this.isCutOff ? this.#openBlock : undefined;
     const stop = open === undefined ? '' : eventText({ type: 'content_block_stop', index: open });
     const head = `${stop}event: message_delta\ndata: `;
