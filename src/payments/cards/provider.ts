@@ -45,7 +45,7 @@ export interface PaymentFacts {
   /** The card that the payer has saved with this payment. */
   readonly savedCard?: SavedCard | undefined;
   readonly failure?: string | undefined;
-  /** A charge that has failed, because the owner no longer wants it. */
+  /** The card was not charged: its owner has deleted it or changed the settings. */
   readonly isWithdrawn?: boolean | undefined;
   /** States of the refunds of Farebox, by id. */
   readonly refunds: ReadonlyMap<string, RefundResult>;
@@ -60,7 +60,7 @@ export type ChargeResult =
   | { readonly intent: string }
   | {
       readonly failure: string;
-      /** Nothing was charged, because the owner no longer wants the charge. */
+      /** The card was not charged: its owner has deleted it or changed the settings. */
       readonly isWithdrawn?: boolean;
     };
 

@@ -273,7 +273,7 @@ class StripeProvider implements PaymentProvider {
       types: [...STRIPE_EVENTS],
       limit: PAGE_SIZE,
     });
-    // Without a bound: the newest come first, and those behind a bound would never be read.
+    // Without a bound: the newest come first, and those behind it would never be read. Stripe lists 30 days.
     for await (const event of list) {
       yield { createdMs: event.created * SECOND_MS, notice: noticeOf(event) };
     }
