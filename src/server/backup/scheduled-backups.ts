@@ -44,7 +44,7 @@ export class ScheduledBackups implements Feature {
   readonly #options: BackupOptions;
   #running: Promise<void> | undefined;
   #worker: Worker | undefined;
-  /** A worker that does not begin leaves no run. In monotonic time. */
+  /** Monotonic time of the next try after a failure, of which there can be no row. */
   #restsUntilMs = 0;
   /** Unix time in ms; `undefined` if no backup has succeeded, or none was read yet. */
   lastSuccessMs: number | undefined;
@@ -70,7 +70,7 @@ export class ScheduledBackups implements Feature {
     this.#options.onRead(this.lastSuccessMs);
   }
 
-  /** No run can be later. */
+  /** Latest time of a run that was not made before the clock was set back. */
   #latestMs(): number {
     return this.#parts.clock.nowMs() + CLOCK_SLACK_MS;
   }

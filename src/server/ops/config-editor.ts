@@ -210,7 +210,7 @@ export class ConfigEditor {
     await writeFile(join(this.#versionsFolder, name), text, { mode: PRIVATE });
     const old = (await this.#versions()).slice(KEPT_VERSIONS).map(({ id }) => `${id}.yaml`);
     for (const one of old) {
-      // It is the last one after the clock was set back.
+      // After the clock was set back, the version that was just kept has the earliest time.
       if (one !== name) await rm(join(this.#versionsFolder, one));
     }
   }
