@@ -346,6 +346,15 @@ test('an error of the call from the next node replaces the error about a lack', 
   assert.deepEqual([refused.body.toString(), refused.credits], [reply(revert, 'a'), 5]);
 });
 
+test('a long result of the next node replaces the error about a lack, and costs a result', async () => {
+  const long = 'x'.repeat(2 * 1024 * 1024);
+  const two = await bench([failing(PRUNED), echoNode(() => long)]);
+  const { credits, body, rest } = await two.send(call('eth_call', 'a'));
+  assert.equal(credits, 20);
+  const bytes = [body, ...((await rest!.toArray()) as Buffer[])]; // a stream of bytes
+  assert.equal(Buffer.concat(bytes).includes(long), true);
+});
+
 test('only the items that a node lacks are sent to the next node', async () => {
   const mixed: NodeResponse = (request, response) =>
     sendText(

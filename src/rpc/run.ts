@@ -399,10 +399,14 @@ export class RpcRun implements RunState {
   }
 
   #note(call: Call, reply: AttemptFault | StreamResponse, figures: ClassFigures): void {
+    if (reply.kind === 'stream') {
+      this.#stream = reply;
+      // It replaces the error or null of a previous node.
+      call.response = undefined;
+    }
     if (call.response === undefined) call.figures = figures;
-    if (reply.kind === 'stream') this.#stream = reply;
     // A rejection by a node takes precedence over faults of later nodes.
-    else if (call.fault?.fault !== 'refused') call.fault = reply;
+    if (reply.kind === 'fault' && call.fault?.fault !== 'refused') call.fault = reply;
   }
 
   #finish(): RpcResponse {
