@@ -32,6 +32,9 @@ const GAS = 80_000;
 const RICH = 10n ** 20n;
 /** A number of no block, and of more transactions than there are. */
 const FAR = 1_000_000;
+/** Begin of the addresses of contracts whose code is longer than a response that is not streamed. */
+export const LARGE = '0xff';
+const LARGE_CODE = `0x${'00'.repeat(600_000)}`;
 /** Codes of errors. */
 const REJECTED = -32_000;
 interface Call {
@@ -58,7 +61,10 @@ export class ChainNode extends RpcNode<Block, Chain> {
     eth_blockNumber: () => this.head.number,
     eth_getBlockByNumber: (tag: string) => blockOf(this.#block(tag)),
     eth_getBalance: () => RICH,
-    eth_getCode: (address: string) => (isToken(address) ? '0x01' : '0x'),
+    eth_getCode: (address: string) => {
+      if (address.startsWith(LARGE)) return LARGE_CODE;
+      return isToken(address) ? '0x01' : '0x';
+    },
     eth_maxPriorityFeePerGas: () => BASE_FEE,
     eth_estimateGas: (call: Call) => (this.#view(call), GAS),
     eth_call: (call: Call) => this.#view(call),

@@ -8,6 +8,7 @@ import type { StripeDouble } from '../support/stripe-double.ts';
 import { LIMIT_USD } from './callers.ts';
 import type { Chain } from './chain.ts';
 import { MONTHLY_USD } from './people.ts';
+import { RESULT_NANO } from './rpc-callers.ts';
 import type { Solana } from './solana.ts';
 import type { CallerAccount, Seen, Town } from './town.ts';
 import { DefectFound, NEW_YEAR_MS } from './world.ts';
@@ -60,6 +61,7 @@ export async function runIsRight(app: App, town: Town, hasLeases = false): Promi
   const charges = Map.groupBy(rows, (row) => row.request_id);
   for (const seen of town.seen) isChargedOnce(seen, charges.get(seen.requestId ?? '') ?? []);
   keysHaveOneEffect(rows, town.seen);
+  callsAreAnswered(rows, town);
   capsHold(rows, town.accounts);
   await creditsArePosted(app, town);
   await cardsAreCredited(app, town.stripe);
@@ -123,7 +125,7 @@ async function videosAreCharged(
 function keysHaveOneEffect(rows: readonly UsageRow[], seen: readonly Seen[]): void {
   const charged = Map.groupBy(
     rows.filter((row) => row.cost_nano > 0n),
-    (row) => keyOf(row.metadata),
+    (row) => tagsOf(row).key,
   );
   for (const [key, some] of charged) {
     if (key === undefined) continue;
@@ -143,9 +145,24 @@ function costOf(rows: readonly UsageRow[]): bigint {
   return rows.reduce((total, row) => total + row.cost_nano, 0n);
 }
 
-function keyOf(metadata: string | null): string | undefined {
-  if (metadata === null) return undefined;
-  return (JSON.parse(metadata) as { key?: string }).key; // written by the callers
+function tagsOf({ metadata }: UsageRow): { readonly key?: string; readonly rpc?: string } {
+  return JSON.parse(metadata ?? '{}') as object; // written by the callers
+}
+
+/** A JSON-RPC call that no node has answered costs nothing. */
+function callsAreAnswered(rows: readonly UsageRow[], { nodes, nodeCalls }: Town): void {
+  for (const row of rows) {
+    const calls = nodeCalls.get(tagsOf(row).rpc ?? '');
+    if (calls === undefined) continue;
+    const isAnswered = (one: unknown): boolean =>
+      typeof one !== 'string' || nodes.some((node) => node.hasAnswered(one));
+    const most = RESULT_NANO * BigInt(calls.filter(isAnswered).length);
+    const { request_id: id, cost_nano: cost } = row;
+    demand(
+      cost <= most,
+      () => `${id} costs ${cost}, and the nodes have answered calls for ${most}`,
+    );
+  }
 }
 
 function capsHold(rows: readonly UsageRow[], accounts: readonly CallerAccount[]): void {

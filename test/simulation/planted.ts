@@ -13,6 +13,7 @@ const STORE = 'db/sqlite/sqlite-store.ts';
 const HOLDS = 'billing/ledger/memory-holds.ts';
 const SETTLE = 'billing/ledger/settle.ts';
 const SALE = 'billing/sale.ts';
+const PROXY_RPC = 'rpc/proxy-rpc.ts';
 const KEYS = 'billing/idempotency/idempotency.ts';
 const CARDS = 'payments/cards/card-table.ts';
 const EVENTS = 'payments/cards/card-payments.ts';
@@ -195,6 +196,16 @@ export const PLANTED: Readonly<Record<string, PlantedBug>> = {
     'payments/nodes.ts',
     '.at(VOTES - 1);',
     '.at(0);',
+  ],
+  'a call that no node has answered is charged': [
+    PROXY_RPC,
+    'return await release(run, response);',
+    "return void (await settle(run, { ...response, credits: body.creditsMax }, undefined, 'aborted'));",
+  ],
+  'a response that a node cuts is charged': [
+    PROXY_RPC,
+    '    if (rest.errored !== null && !isPrematureClose(rest.errored)) throw error;\n',
+    '',
   ],
 };
 

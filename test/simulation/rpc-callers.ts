@@ -1,4 +1,5 @@
 /** Callers of the nodes of the chain: single calls and batches, a third of them with an idempotency key. */
+import { LARGE } from './chain-node.ts';
 import { USDC } from './chain.ts';
 import { send } from './http.ts';
 import type { Town } from './town.ts';
@@ -6,17 +7,12 @@ import { world } from './world.ts';
 
 const PATIENCE_MS = 30_000;
 const MAX_PAUSE_MS = 2_000;
-const MAX_CALLS = 6;
+/** Only the response to a single call can be streamed. */
+const MAX_CALLS = [1, 6];
 const MAX_TRIES = 20;
-const RESULT_NANO = 12_500n;
+const ADDRESS_DIGITS = 40;
+export const RESULT_NANO = 12_500n;
 const ERROR_NANO = 3_125n;
-const CALLS = [
-  ['eth_blockNumber'],
-  ['eth_chainId'],
-  ['eth_getBalance', USDC, 'latest'],
-  // The contract has no such function.
-  ['eth_call', { to: USDC, data: '0x00000000' }, 'latest'],
-] as const;
 /** An item without a result from any node costs nothing, but a node can return this error too. */
 const NO_RESULT = -32_603;
 
@@ -25,15 +21,20 @@ export async function callNodes(town: Town): Promise<void> {
   for (let count = 1; !town.isOver; count += 1) {
     await world().sleep(random.between(1, MAX_PAUSE_MS));
     const { secret, name } = random.pick(town.accounts);
-    const calls = Array.from({ length: random.between(1, MAX_CALLS) }, (_, id) => {
-      const [method, ...params] = random.pick(CALLS);
+    const calls = Array.from({ length: random.between(1, random.pick(MAX_CALLS)) }, (_, id) => {
+      const [method, ...params] = newCall(count * 16 + id);
       return { jsonrpc: '2.0', id, method, params };
     });
-    const key = random.once(3) ? `rpc-${count}` : undefined;
-    const headers =
-      key === undefined
-        ? {}
-        : { 'idempotency-key': key, 'x-svc-metadata': JSON.stringify({ key }) };
+    const rpc = `rpc-${count}`;
+    const key = random.once(3) ? rpc : undefined;
+    town.nodeCalls.set(
+      rpc,
+      calls.map(({ params }) => params[0]),
+    );
+    const headers = {
+      ...(key !== undefined && { 'idempotency-key': key }),
+      'x-svc-metadata': JSON.stringify({ rpc, key }),
+    };
     for (let tries = key === undefined ? 1 : MAX_TRIES; tries > 0; tries -= 1) {
       const reply = await send(`${town.url()}/crypto/rpc/base-mainnet`, {
         secret,
@@ -59,6 +60,22 @@ export async function callNodes(town: Town): Promise<void> {
       await world().sleep(random.between(100, 3_000));
     }
   }
+}
+
+/** The first parameter is an address if a node must run the call; no other call has it. */
+function newCall(id: number): readonly unknown[] {
+  const { random } = world();
+  const digits = id.toString(16);
+  const start = random.once(2) ? LARGE : '0x';
+  const address = `${start}${digits.padStart(ADDRESS_DIGITS - start.length + 2, '0')}`;
+  return random.pick([
+    ['eth_blockNumber'],
+    ['eth_chainId'],
+    ['eth_getBalance', address, 'latest'],
+    ['eth_getCode', address, 'latest'],
+    // The contract has no such function.
+    ['eth_call', { to: USDC, data: '0x00000000' }, 'latest'],
+  ]);
 }
 
 /** `undefined` if it is not known what an error has cost. */

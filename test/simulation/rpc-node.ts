@@ -33,6 +33,8 @@ export abstract class RpcNode<Block, Chain extends { readonly blocks: readonly B
   doesLie = false;
   /** One call in so many fails; 0 for none. */
   failOnce = 0;
+  /** The first parameters of the calls whose responses it has sent whole. */
+  readonly #answered = new Set<unknown>();
 
   constructor(chain: Chain, port: number) {
     this.chain = chain;
@@ -63,26 +65,28 @@ export abstract class RpcNode<Block, Chain extends { readonly blocks: readonly B
   start(): void {
     this.machine.run(() => {
       serveHttp(this.#port, ({ body }, socket) => {
-        this.#respond(body).then(
-          (reply) => this.#send(socket, responseOf(200, JSON_TYPE, reply)),
-          (error: Error) => world().fail(error),
-        );
+        this.#respond(socket, body).catch((error: Error) => world().fail(error));
       });
     });
   }
 
-  /** A failing node also cuts responses. */
-  #send(socket: Socket, response: string): void {
-    const { random } = world();
-    const isCut = this.failOnce > 0 && random.once(2 * this.failOnce);
-    socket.write(isCut ? response.slice(0, random.between(1, response.length - 1)) : response);
-    if (isCut) socket.destroySoon();
+  hasAnswered(parameter: string): boolean {
+    return this.#answered.has(parameter);
   }
 
-  async #respond(body: string): Promise<string> {
-    const asked = JSON.parse(body) as Request | readonly Request[]; // sent by our server
-    if (!('length' in asked)) return await this.#result(asked);
-    return `[${(await Promise.all(asked.map((one) => this.#result(one)))).join()}]`;
+  /** A failing node also cuts responses, half of them near the end: then a long one is a stream. */
+  async #respond(socket: Socket, body: string): Promise<void> {
+    const { random } = world();
+    const sent = JSON.parse(body) as Request | Request[]; // sent by our server
+    const calls = [sent].flat();
+    const replies = (await Promise.all(calls.map((call) => this.#result(call)))).join();
+    const response = responseOf(200, JSON_TYPE, Array.isArray(sent) ? `[${replies}]` : replies);
+    const isCut = this.failOnce > 0 && random.once(2 * this.failOnce);
+    const { length } = response;
+    const end = isCut ? length - random.between(1, random.pick([length - 1, length / 10])) : length;
+    socket.write(response.slice(0, end));
+    if (isCut) return void socket.destroySoon();
+    for (const { params } of calls) this.#answered.add(params?.[0]);
   }
 
   async #result({ id, method, params = [] }: Request): Promise<string> {

@@ -142,18 +142,20 @@ export class Run extends Town {
     await this.#strikes();
     this.isOver = true;
     await Promise.all(callers);
-    await this.#calmDown();
+    await this.#calmDown(MIN_CALM_MS);
     this.isCalm = true;
     await Promise.all(others);
+    // A refund of the last of them can lead to an automatic charge.
+    await this.#calmDown(0);
     this.#nothingRuns();
     await this.#verify();
     await this.#verify();
   }
 
   /** Waits until everything has ended, but not longer than it may take. */
-  async #calmDown(): Promise<void> {
+  async #calmDown(minMs: number): Promise<void> {
     const untilMs = world().nowMs + MAX_CALM_MS;
-    await world().sleep(MIN_CALM_MS);
+    await world().sleep(minMs);
     while (world().nowMs < untilMs && !(await this.#hasEnded())) await world().sleep(LOOK_EVERY_MS);
   }
 

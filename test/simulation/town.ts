@@ -62,6 +62,8 @@ export class Town {
   /** Addresses of wallets. */
   readonly wallets: string[] = [];
   readonly seen: Seen[] = [];
+  /** The first parameters of the calls of each JSON-RPC request. */
+  readonly nodeCalls = new Map<string, readonly unknown[]>();
   /** Secret of the operator. */
   owner = '';
   /** Credits that were confirmed to the operator, by reference. */
