@@ -80,6 +80,12 @@ export interface Attempt extends Position {
   readonly seenHeight?: bigint | undefined;
 }
 
+/**
+ * The result of sending stored bytes again. `dead`: the chain can never include them, so a new transaction
+ * is needed. `reverted`: so too, because they are in a block and had no effect.
+ */
+export type Rebroadcast = 'sent' | 'dead' | 'reverted';
+
 /** The simulation of a transaction failed, so it was not sent. */
 export class SettlementRefused extends Error {
   override readonly name = 'SettlementRefused';
@@ -161,8 +167,8 @@ export interface Rail {
   decimals(): Promise<number>;
   /** Unknown transfers to a receiver, in any order. */
   received(search: ReceivedSearch): Promise<readonly Received[]>;
-  /** Sends stored bytes again. `dead`: the chain can never include them, so a new transaction is needed. */
-  rebroadcast(raw: string): Promise<'sent' | 'dead'>;
+  /** Sends stored bytes again. */
+  rebroadcast(raw: string): Promise<Rebroadcast>;
   /** Opens a reader of the gas of our transactions at the newest final block. */
   gasReader(): Promise<GasReader>;
   health(): Promise<RailHealth>;

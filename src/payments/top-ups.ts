@@ -22,7 +22,7 @@ import { FIRST_RECHECK_MS } from './credit-monitor.ts';
 import { encodeHeader } from './header-codec.ts';
 import { type SignedPayment, invalidPayment } from './payment.ts';
 import { FAILED_ON_CHAIN, SettlementRefused } from './rail.ts';
-import type { Evidence, Paid, Position, Rail, Verdict } from './rail.ts';
+import type { Evidence, Paid, Position, Rail, Rebroadcast, Verdict } from './rail.ts';
 import { RevertBackoff } from './revert-backoff.ts';
 import { OFFER_RECEIPT } from './extensions/signing.ts';
 import type { PaymentServices } from './payment-options.ts';
@@ -59,7 +59,11 @@ interface Sent {
   readonly isUnderWay: boolean;
   /** Set if nothing was sent, because the chain would reject it. */
   readonly refusal: string | undefined;
+  /** A block has the sent transaction without effect. */
+  readonly isReverted: boolean;
 }
+
+const UNSENT = { isUnderWay: false, refusal: undefined, isReverted: false };
 
 const FIRST_CHECK_MS = 5 * SECOND_MS;
 const MAX_CHECK_MS = 300 * SECOND_MS;
@@ -219,13 +223,13 @@ export class TopUps {
     isSweep = false,
   ): Promise<TopUpReceipt> {
     const { clock, settleWaitMs, pollMs } = this.#options;
-    let state: Sent = { row: leased, isUnderWay: false, refusal: undefined };
+    let state: Sent = { ...UNSENT, row: leased };
     let isSent = start === 'search';
     let startMs = clock.monotonicMs();
     let evidence: Evidence | undefined =
       start === 'send' ? { kind: 'open', attempt: 'none' } : await this.#find(payment, leased);
     for (;;) {
-      const { row, refusal } = state;
+      const { row, refusal, isReverted } = state;
       if (evidence?.kind === 'paid' && evidence.isConfirmed) {
         return await this.#credit(payment, evidence);
       }
@@ -241,7 +245,7 @@ export class TopUps {
           continue;
         }
         if (refusal !== undefined) throw await this.#refuse(payment, row, refusal);
-        if (evidence.attempt === 'reverted') throw await this.#reverted(payment, row);
+        if (evidence.attempt === 'reverted' || isReverted) throw await this.#reverted(payment, row);
       }
       const isDecided = evidence?.kind === 'paid' || evidence?.kind === 'final';
       const waits = state.isUnderWay || (isDecided && !isSweep);
@@ -264,13 +268,18 @@ export class TopUps {
     let row = leased;
     if (attempt !== 'new') {
       const raw = row.state === 'sent' && attempt !== 'reverted' ? row.raw_tx : null;
-      const isAlive =
-        attempt === 'waiting' || (raw !== null && (await this.#rebroadcast(rail, raw)));
-      if (raw !== null && isAlive) return { row, isUnderWay: true, refusal: undefined };
+      if (raw !== null) {
+        const fate = attempt === 'waiting' ? 'sent' : await this.#rebroadcast(rail, raw);
+        if (fate === 'sent') return { ...UNSENT, row, isUnderWay: true };
+        // A replacement with a raised fee: the evidence has the id of the first transaction only. It is read
+        // again, because a third party can have made the payment meanwhile.
+        if (fate === 'reverted' && row.failure !== REVERTED)
+          return { ...UNSENT, row, isReverted: true };
+      }
       // A new transaction is safe, because the authorization can be used once.
       const verdict = await rail.verify(payment);
       if (verdict.kind === 'rejected') throw await this.#refuse(payment, row, verdict.reason);
-      if (verdict.kind === 'unclear') return { row, isUnderWay: false, refusal: undefined };
+      if (verdict.kind === 'unclear') return { ...UNSENT, row };
       const waiting = this.#backoff.refusal(payment.wallet);
       if (waiting !== undefined) {
         await this.#release(row, row.failure);
@@ -287,24 +296,24 @@ export class TopUps {
       await rail.settle(payment, async (_key, transaction, raw) => await journal(transaction, raw));
     } catch (error) {
       if (error instanceof SettlementRefused) {
-        return { row, isUnderWay: false, refusal: error.message };
+        return { ...UNSENT, row, refusal: error.message };
       }
       // A lost response, a rejection or a timeout: the chain shows which.
       const note = { reason: chainReason(error), paymentId: payment.id };
       log.warn(note, 'A settlement got no response');
     }
     await onStep?.('settled');
-    return { row, isUnderWay: false, refusal: undefined };
+    return { ...UNSENT, row };
   }
 
-  /** `false` if the bytes can never land. A broadcast without a response counts as sent. */
-  async #rebroadcast(rail: Rail, raw: string): Promise<boolean> {
+  /** A broadcast without a response counts as sent. */
+  async #rebroadcast(rail: Rail, raw: string): Promise<Rebroadcast> {
     try {
-      return (await rail.rebroadcast(raw)) === 'sent';
+      return await rail.rebroadcast(raw);
     } catch (error) {
       const note = { reason: chainReason(error) };
       this.#options.log.warn(note, 'A transaction could not be sent again');
-      return true;
+      return 'sent';
     }
   }
 

@@ -34,6 +34,7 @@ import type {
   Rail,
   RailHealth,
   RailOptions,
+  Rebroadcast,
   Received,
   ReceivedSearch,
   RefundRail,
@@ -274,7 +275,7 @@ export class EvmRail implements Rail {
     return await receivedTransfers(this.#client, search);
   }
 
-  async rebroadcast(raw: string): Promise<'sent' | 'dead'> {
+  async rebroadcast(raw: string): Promise<Rebroadcast> {
     return (await this.sender?.rebroadcast(raw as Hex)) ?? 'dead'; // written by the sender
   }
 

@@ -182,4 +182,21 @@ describe('a stuck transaction', () => {
     await fixture.payments.headers.topUp(header);
     assert.equal(await fixture.postings(), 1);
   });
+
+  test('its payment fails when its replacement was reverted, and can be sent again later', async () => {
+    const fixture = await open();
+    const { header, wallet } = await stuck(fixture);
+    await fixture.payments.replaceStuck();
+    await chain.setTokens(wallet as Hex, 0n);
+    await mineAt(20n);
+    const isReverted = (error: unknown): boolean =>
+      error instanceof Fault && error.code === 'SETTLEMENT_FAILED';
+    await assert.rejects(fixture.payments.headers.topUp(header), isReverted);
+    assert.equal(await fixture.postings(), 0);
+    await chain.setTokens(wallet as Hex, 5_000_000n);
+    await chain.client.setAutomine(true);
+    const again = await open(CAP_GWEI, fixture.folder);
+    await again.payments.headers.topUp(header);
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
+  });
 });

@@ -13,7 +13,8 @@ import { DAY_MS, SECOND_MS } from '../../core/clock.ts';
 import { reasonOf } from '../../core/log.ts';
 import { chainReason } from '../chain-log.ts';
 import { storeSent } from '../gas.ts';
-import { MAX_WAITING, isExecutionFailure, isKnownTransaction } from './chain.ts';
+import type { Rebroadcast } from '../rail.ts';
+import { MAX_WAITING, isExecutionFailure, isKnownTransaction, receiptOf } from './chain.ts';
 import {
   type Fees,
   type GasKeyOptions,
@@ -76,18 +77,20 @@ export class EvmSender {
   }
 
   /**
-   * Sends stored bytes again, or those with a higher fee that replaced them. Returns `dead` if another
-   * transaction has used the nonce.
+   * Sends stored bytes again, or those with a higher fee that replaced them. Returns `reverted` if a block
+   * has them without effect, and `dead` if another transaction has used the nonce.
    */
-  async rebroadcast(stored: Hex): Promise<'sent' | 'dead'> {
+  async rebroadcast(stored: Hex): Promise<Rebroadcast> {
+    const { client } = this.#options;
     const raw = await this.#latestOf(stored);
     try {
-      await this.#options.client.sendRawTransaction({ serializedTransaction: raw });
+      await client.sendRawTransaction({ serializedTransaction: raw });
       return 'sent';
     } catch (error) {
       if (!COLLISION.test(reasonOf(error))) throw error;
-      const isKnown = await isKnownTransaction(this.#options.client, keccak256(raw));
-      return isKnown ? 'sent' : 'dead';
+      const transaction = keccak256(raw);
+      if ((await receiptOf(client, transaction))?.status === 'reverted') return 'reverted';
+      return (await isKnownTransaction(client, transaction)) ? 'sent' : 'dead';
     }
   }
 
