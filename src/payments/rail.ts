@@ -186,7 +186,8 @@ export interface RefundAuthorization {
 export interface RefundRail {
   /** Signs a transfer to a wallet that the chain executes at most once. */
   authorize(refundId: string, wallet: string, amountUnits: bigint): Promise<RefundAuthorization>;
-  send(text: string, journal: Journal): Promise<void>;
+  /** `raw`: the stored bytes of an earlier attempt, which are sent again if the chain can include them. */
+  send(text: string, raw: string | undefined, journal: Journal): Promise<void>;
   /** Returns evidence at the depth `final`. */
   find(text: string, attempt: Attempt): Promise<Evidence>;
 }

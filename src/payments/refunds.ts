@@ -144,7 +144,7 @@ export class Refunds {
       if (evidence?.kind === 'open' && evidence.attempt !== 'waiting' && !isSent) {
         isSent = true;
         try {
-          await refunds.send(row.authorization_text, this.table.journal);
+          await refunds.send(row.authorization_text, row.raw_tx ?? undefined, this.table.journal);
         } catch (error) {
           // Either the response was lost or the node rejected the refund: the next search of the chain
           // shows which.

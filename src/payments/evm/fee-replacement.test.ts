@@ -26,6 +26,7 @@ describe('a stuck transaction', () => {
   let laterMs = 0;
   const clock = { ...systemClock(), nowMs: () => Date.now() + laterMs };
   const gasKey = generatePrivateKey();
+  const refundKey = generatePrivateKey();
 
   before(async () => {
     chain = await startAnvil();
@@ -43,7 +44,7 @@ describe('a stuck transaction', () => {
   });
 
   async function open(maxFeeGwei = CAP_GWEI, folder?: string): Promise<Fixture> {
-    const base = baseRail({ payTo, rpcUrl: node.url, gasKey, maxFeeGwei });
+    const base = baseRail({ payTo, rpcUrl: node.url, gasKey, refundKey, maxFeeGwei });
     const options = { settings: { base }, clock };
     const fixture = await openFixture(folder === undefined ? options : { ...options, folder });
     opened.push(fixture);
@@ -198,5 +199,34 @@ describe('a stuck transaction', () => {
     const again = await open(CAP_GWEI, fixture.folder);
     await again.payments.headers.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
+  });
+
+  test('a refund whose fee was raised is not sent under a second gas nonce', async () => {
+    const fixture = await open();
+    const wallet = privateKeyToAccount(generatePrivateKey()).address;
+    await chain.mint(privateKeyToAccount(refundKey).address, 100_000_000n);
+    await fixture.post(wallet.toLowerCase(), 'credit', usdToNano(5));
+    await mineAt(1n);
+    await chain.client.setAutomine(false);
+    const { refundId } = await fixture.payments.refunds.refund(wallet, usdToNano(5));
+    await mineAt(20n);
+    laterMs += 31_000;
+    const [before] = await waiting(fixture);
+    node.alter = async ({ method, params }, ask) => {
+      if (method !== 'eth_estimateGas') return await ask();
+      // As geth does; anvil adds the waiting transactions.
+      const call = { method, params: [params[0], 'latest'] };
+      return { result: await chain.client.request(call as never) }; // viem requires the type of the call
+    };
+    await fixture.payments.replaceStuck();
+    await fixture.payments.sweep();
+    const [after] = await waiting(fixture);
+    assert.equal(after!.number, before!.number);
+    assert.notEqual(after!.raw_tx, before!.raw_tx);
+    await mineAt(20n);
+    laterMs += 31_000;
+    await fixture.payments.sweep();
+    assert.equal((await fixture.payments.refunds.state(refundId)).state, 'paid');
+    assert.equal(await chain.balance(wallet), 5_000_000n);
   });
 });

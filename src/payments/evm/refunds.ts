@@ -57,7 +57,9 @@ export function evmRefunds(options: EvmRefundOptions): RefundRail | undefined {
       };
       return { text: JSON.stringify(signed), startHeight: block.number, expiresAt: validBefore };
     },
-    send: async (text, journal) => {
+    send: async (text, raw, journal) => {
+      // Another transaction of the authorization would cost gas and have no effect.
+      if (raw !== undefined && (await sender.rebroadcast(raw as Hex)) === 'sent') return; // ours
       const { id, transfer, signature } = readSigned(text);
       const { from, to, value, validAfter, validBefore, nonce } = transfer;
       const { r, s, yParity } = parseSignature(signature);

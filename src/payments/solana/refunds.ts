@@ -88,7 +88,7 @@ export async function solanaRefunds(options: SolanaRefundOptions): Promise<Refun
       };
       return { text: JSON.stringify(signed), startHeight, expiresAt };
     },
-    send: async (text, journal) => {
+    send: async (text, _raw, journal) => {
       const { id, wire } = JSON.parse(text) as Signed; // written by `authorize`
       const transaction = transactionId(decodeWire(wire));
       await journal(id, transaction, wire);
