@@ -24,7 +24,7 @@ import {
   toEventSelector,
 } from 'viem';
 import type { Hex, RpcLog, TransactionReceipt } from 'viem';
-import { smaller } from '../../core/money.ts';
+import { larger } from '../../core/money.ts';
 import type { Erc3009, Permit2 } from '../payment.ts';
 import { USED_BEFORE } from '../rail.ts';
 import type { Attempt, Evidence, Paid, Received, ReceivedSearch } from '../rail.ts';
@@ -33,7 +33,7 @@ import { NONCE_ABI } from '../extensions/upto.ts';
 
 /** Public nodes reject wider ranges of logs. */
 const RANGE_BLOCKS = 2_000n;
-/** Two days; rows are settled before. */
+/** Two days; most rows are settled before. */
 const MAX_HOURS = 50n;
 /** Nodes behind one address differ by some blocks. */
 const EXPIRY_MARGIN_SECONDS = 60n;
@@ -219,24 +219,30 @@ interface BlockRange {
   readonly hourBlocks: bigint;
 }
 
-/** Logs in block order, requested in ranges. */
+/**
+ * Logs in block order, requested in ranges: those of the first two days, and those of the last two, because
+ * an authorization without an end can be used at any time, and unfinished rows are checked every few minutes.
+ */
 async function* logsSince(
   client: EvmClient,
   wanted: WantedLogs,
   { startHeight, latest, hourBlocks }: BlockRange,
 ): AsyncGenerator<RpcLog> {
   const first = (startHeight === 0n ? latest : startHeight) - hourBlocks;
+  const most = MAX_HOURS * hourBlocks;
   let from = first > 0n ? first : 0n;
-  const end = smaller(latest, from + MAX_HOURS * hourBlocks);
-  for (; from <= end; from += RANGE_BLOCKS) {
+  const early = from + most;
+  while (from <= latest) {
+    const end = endOfRange(from, latest);
     const fromBlock = numberToHex(from);
-    const toBlock = numberToHex(endOfRange(from, latest));
+    const toBlock = numberToHex(end);
     const logs = await client.request({
       method: 'eth_getLogs',
       params: [{ ...wanted, fromBlock, toBlock }],
     });
     // Some nodes ignore parts of the filter.
     for (const log of logs) if (isWanted(log, wanted)) yield log;
+    from = end < early ? end + 1n : larger(end + 1n, latest - most);
   }
 }
 
