@@ -6,6 +6,7 @@ import { type Clock, HOUR_MS, MINUTE_MS } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
 import type { Dialect, Store } from '../db/db.ts';
 import { PAYMENTS_MIGRATIONS } from './migrations.ts';
+import type { SignedPayment } from './payment.ts';
 import { TopUpTable } from './top-up-table.ts';
 
 describe('a credit is missing on the chain', () => {
@@ -49,3 +50,36 @@ describe('a credit is missing on the chain', () => {
     return await table.recordVanished(row);
   }
 });
+
+test('a payment in place of a failed one has its own identifier, time and transaction', async () => {
+  const store = await storeFixture('sqlite').open(PAYMENTS_MIGRATIONS);
+  const clock = new TestClock();
+  const table = new TopUpTable({ store, clock, owner: 'process', leaseMs: 1, log: silentLog });
+  const position = { startHeight: 1n, startBlock: undefined, expiresAt: 2n };
+  const failed = signedPayment('one', 'expired');
+  await table.open(failed, position);
+  await table.journal(failed.key, '0x1', '0x2');
+  await table.fail(failed.key, 'authorization_expired', 0);
+  const watched = await table.find(failed.key);
+  await table.recordCheck(watched!, { isFinal: true });
+  clock.advance(HOUR_MS);
+  const identifier = 'order-1234567890';
+  const row = await table.open({ ...signedPayment('one', 'again'), identifier }, position);
+  assert.deepEqual(
+    [row?.identifier, row?.tx_id, row?.raw_tx, row?.created_ms],
+    [identifier, null, null, BigInt(clock.nowMs())],
+  );
+  await assert.rejects(
+    table.open({ ...signedPayment('two', 'other'), identifier }, position),
+    /identifier belongs to another payment/,
+  );
+});
+
+function signedPayment(key: string, hash: string): SignedPayment {
+  const offer = { network: 'eip155:8453', asset: '0x3', payTo: '0x4', extra: {} };
+  const authorization = { kind: 'solana', transaction: '', messageHash: '', source: '' } as const;
+  const wallet = '0x1';
+  const { network } = offer;
+  const payment = { key, id: key, network, wallet, amountUnits: 5n, offer, authorization };
+  return { ...payment, inner: {}, hash, identifier: undefined };
+}

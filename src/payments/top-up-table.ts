@@ -3,7 +3,7 @@
  * chain cannot undo them: a credit whose money is gone is reversed, and a failed payment that has
  * arrived is revived; each is `sent` again.
  *
- * Invariants: one row per signed authorization (the primary key); `tx_id` is never cleared; only the
+ * Invariants: one row per signed authorization (the primary key); a payment keeps its `tx_id`; only the
  * owner of its lease changes a row, except for the changes to and from `credited`, which are conditional
  * on the state, so that one of any number of processes makes them; a credited row that is not watched
  * never changes again, and a failed one only by an operator's recovery or by another payment under the
@@ -115,9 +115,9 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'open', $9, $10, $11, now_ms($13) + $12, now_ms($13),
            0, $13, $13, $14, $15)
          ON CONFLICT (payment_key) DO UPDATE SET state = 'open', amount_units = $5, payload = $6,
-           payload_hash = $7, start_height = $9, expires_at = $10, lease_owner = $11,
-           lease_until_ms = now_ms($13) + $12, attempts = 0, updated_ms = $13, start_block = $14, offer = $15,
-           failure = NULL
+           payload_hash = $7, identifier = $8, start_height = $9, expires_at = $10, lease_owner = $11,
+           lease_until_ms = now_ms($13) + $12, attempts = 0, created_ms = $13, updated_ms = $13,
+           start_block = $14, offer = $15, failure = NULL, tx_id = NULL, raw_tx = NULL
          WHERE payments_topup.state = 'failed' AND payments_topup.is_watched = 0
            AND payments_topup.payload_hash <> $7 RETURNING *`,
         [
