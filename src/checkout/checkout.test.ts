@@ -653,6 +653,18 @@ function cardPayments(fixture: StoreFixture): void {
     assert.equal((await call(farebox, AUTO, { method: 'DELETE', secret: admin })).status, 409);
   });
 
+  test('a charge of a saved card has at least the minimum amount of a payment', async () => {
+    const admin = await withSavedCard();
+    const small = await setAutoTopUp(admin, { keepUsd: 6.5, chargeUsd: 0.5, monthlyUsd: 100 });
+    assert.equal(small.status, 400);
+    assert.match(small.text, /from 5.00 to 1000.00 USD/);
+    const known = stripe.intents.size;
+    const set = await setAutoTopUp(admin, { keepUsd: 4, chargeUsd: 5, monthlyUsd: 100 });
+    assert.equal(set.status, 200);
+    await settled();
+    assert.equal(stripe.intents.size, known);
+  });
+
   test('amounts, accounts and the number of open pages are limited', async () => {
     for (const [amountUsd, message] of [
       [4.99, /from 5.00 to 1000.00 USD/],

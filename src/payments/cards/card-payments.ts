@@ -213,7 +213,10 @@ export class CardPayments {
     if (provider.chargesCards !== true) {
       throw new Fault('NO_SAVED_CARD', { message: provider.chargesCards });
     }
-    requireAmount(provider, larger(settings.chargeNano, settings.keepNano), 'chargeUsd');
+    const { chargeNano, keepNano } = settings;
+    // The smallest and the largest charge.
+    requireAmount(provider, chargeNano, 'chargeUsd');
+    requireAmount(provider, larger(chargeNano, keepNano), 'keepUsd');
     if (!(await this.savedCards.configure(accountId, settings))) throw new Fault('NO_SAVED_CARD');
     await this.topUp();
   }
