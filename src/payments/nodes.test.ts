@@ -7,7 +7,7 @@ import { decodePaymentRequiredHeader } from '@x402/core/http';
 import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { ExactSvmScheme } from '@x402/svm/exact/client';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { type Hex, numberToHex } from 'viem';
+import { type Hex, keccak256, numberToHex } from 'viem';
 import { rpcError, startAlteredNode } from '../../test/chains/altered-node.ts';
 import type { AlteredNode } from '../../test/chains/altered-node.ts';
 import { startAnvil } from '../../test/chains/anvil.ts';
@@ -219,6 +219,27 @@ describe('nodes of Base', () => {
     };
     await fixture.payments.headers.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
+  });
+
+  test('a node that has stopped delays no payment while two others go on', async () => {
+    const fixture = await openBase(first.url, third.url, fourth.url);
+    const [earlier, later] = [await payment(fixture), await payment(fixture)];
+    await fixture.payments.headers.topUp(earlier.header);
+    // As after a restart: the nonce in the database is not trusted.
+    await fixture.store.query('UPDATE payments_gas_nonce SET next_nonce = 0');
+    const { timestamp } = await one.client.getBlock();
+    first.alter = async ({ method, params }, ask) => {
+      if (method === 'eth_getTransactionCount') return { result: '0x0' };
+      if (method === 'eth_sendRawTransaction') return { result: keccak256(params[0] as Hex) };
+      const reply = (await ask()) as { result: object };
+      if (method !== 'eth_getBlockByNumber') return reply;
+      return { result: { ...reply.result, timestamp: numberToHex(timestamp - 600n) } };
+    };
+    const [health] = await fixture.payments.railMonitor.check();
+    assert.match(health?.problems.join() ?? '', /Node 1 of 3 is more than a minute behind/);
+    assert.equal(health?.isReady, true);
+    await fixture.payments.headers.topUp(later.header);
+    assert.equal(await fixture.balance(later.wallet), usdToNano(5));
   });
 
   test('a transaction that waits at one node alone keeps its nonce', async () => {

@@ -2,7 +2,8 @@
  * Several nodes of one chain.
  *
  * - `Failover` sends a call to one node, in the order of the configuration, and to the next one after
- *   a failure. A node that failed is called last for a while, so that each call does not wait for it.
+ *   a failure. A node that failed is called last for a while, so that each call does not wait for it. So is
+ *   one that is far behind two others: it would accept transactions that no other node ever sees.
  * - `Agreement` sends a call to every node. With several nodes a result needs two nodes that return the
  *   same and no third that contradicts them: one lying node must not create money while others are slow
  *   or down. A node whose newest block is older than a minute has no vote against the others. A single
@@ -52,11 +53,17 @@ export class Failover<Node> {
   readonly #nodes: readonly Node[];
   readonly #clock: Clock;
   readonly #failedMs = new Map<Node, number>();
+  #lagging: ReadonlySet<number> = new Set();
 
   constructor(nodes: readonly Node[], clock: Clock) {
     this.#nodes = nodes;
     this.#clock = clock;
   }
+
+  /** Calls these nodes last, until the next such call. */
+  readonly avoid = (lagging: ReadonlySet<number>): void => {
+    this.#lagging = lagging;
+  };
 
   /**
    * Returns the first result. Rejects with the last error if all nodes fail, and at once with an error that
@@ -67,8 +74,11 @@ export class Failover<Node> {
     isFinal: (error: unknown) => boolean,
   ): Promise<T> {
     const sinceMs = this.#clock.monotonicMs() - COOL_DOWN_MS;
-    const isCooling = (node: Node): boolean => (this.#failedMs.get(node) ?? -Infinity) > sinceMs;
-    const inOrder = this.#nodes.toSorted((a, b) => Number(isCooling(a)) - Number(isCooling(b)));
+    const late = this.#nodes.filter(
+      (node, index) =>
+        this.#lagging.has(index) || (this.#failedMs.get(node) ?? -Infinity) > sinceMs,
+    );
+    const inOrder = [...this.#nodes.filter((node) => !late.includes(node)), ...late];
     let failure: unknown;
     for (const node of inOrder) {
       try {
@@ -100,9 +110,29 @@ interface Vote<Node, T> {
 
 export class Agreement<Node> {
   readonly #options: AgreementOptions<Node>;
+  /** The nodes that have a vote. */
+  #nodes: readonly Node[];
 
   constructor(options: AgreementOptions<Node>) {
     this.#options = options;
+    this.#nodes = options.nodes;
+  }
+
+  /**
+   * The positions of the nodes whose newest block is more than a minute older than those of two others. They
+   * have no vote until the next call.
+   */
+  async lagging(): Promise<ReadonlySet<number>> {
+    const { nodes, newestSeconds } = this.#options;
+    const times = await Promise.all(
+      // A node that fails is not late: it may be current again at once.
+      nodes.map((node) => newestSeconds(node).catch(() => Infinity)),
+    );
+    const known = times.filter((seconds) => seconds !== Infinity).toSorted((a, b) => b - a);
+    const least = (known.at(VOTES - 1) ?? -Infinity) - LAG_SECONDS;
+    const late = new Set(times.keys().filter((index) => (times[index] ?? 0) < least));
+    this.#nodes = nodes.filter((_, index) => !late.has(index));
+    return late;
   }
 
   /** Rejects if fewer than two of several nodes respond, or if they contradict each other. */
@@ -136,7 +166,8 @@ export class Agreement<Node> {
     joined: (results: readonly T[]) => T | undefined,
     graceMs = GRACE_MS,
   ): Promise<T> {
-    const { nodes, network, contradictions } = this.#options;
+    const { network, contradictions } = this.#options;
+    const nodes = this.#nodes;
     const [only] = nodes;
     if (only !== undefined && nodes.length === 1) return await call(only);
     let votes = await this.#votes(call, graceMs);
@@ -160,10 +191,10 @@ export class Agreement<Node> {
     call: (node: Node) => Promise<T>,
     graceMs: number,
   ): Promise<readonly Vote<Node, T>[]> {
-    const { nodes, clock } = this.#options;
+    const { clock } = this.#options;
     const votes: Vote<Node, T>[] = [];
     const enough = Promise.withResolvers<void>();
-    const calls = nodes.map(async (node) => {
+    const calls = this.#nodes.map(async (node) => {
       votes.push({ node, result: await call(node) });
       if (votes.length >= VOTES) enough.resolve();
     });

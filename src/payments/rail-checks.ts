@@ -2,7 +2,7 @@
 import type { PaymentPayload, PaymentRequirements, VerifyResponse } from '@x402/core/types';
 import { chainReason } from './chain-log.ts';
 import { USDC_DECIMALS, wrongDecimals } from './networks.ts';
-import { chainProblems } from './nodes.ts';
+import { type Agreement, chainProblems } from './nodes.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Rail, RailHealth, Verdict } from './rail.ts';
 import { GAS_SPONSORING } from './requirements.ts';
@@ -72,7 +72,11 @@ export async function decimalsProblem(
 }
 
 interface HealthProbe<Node> {
-  readonly nodes: readonly Node[];
+  readonly nodes: {
+    readonly each: readonly Node[];
+    readonly avoid: (lagging: ReadonlySet<number>) => void;
+  };
+  readonly agreement: Pick<Agreement<Node>, 'lagging'>;
   /** Returns the CAIP-2 name of the chain that a node serves. */
   readonly networkOf: (node: Node) => Promise<string>;
   readonly gasAddress: string | undefined;
@@ -87,11 +91,18 @@ interface HealthProbe<Node> {
 
 export async function healthOf<Node>(rail: Rail, probe: HealthProbe<Node>): Promise<RailHealth> {
   const { network } = rail;
-  const { nodes, networkOf, gasAddress, gasBalance, warnBelow } = probe;
-  const { problems, isRight } = await chainProblems(nodes, network, networkOf);
+  const { nodes, agreement, networkOf, gasAddress, gasBalance, warnBelow } = probe;
+  const { each, avoid } = nodes;
+  const { problems, isRight } = await chainProblems(each, network, networkOf);
+  const lagging = await agreement.lagging();
+  avoid(lagging);
+  const late = Array.from(
+    lagging,
+    (index) => `Node ${index + 1} of ${each.length} is more than a minute behind the others`,
+  );
   const blocking = [await decimalsProblem(rail), ...probe.blocking].filter(isProblem);
   const low = gasBalance !== undefined && gasBalance < warnBelow ? probe.lowProblem : undefined;
-  const warnings = [low, ...probe.warnings].filter(isProblem);
+  const warnings = [...late, low, ...probe.warnings].filter(isProblem);
   return {
     network,
     isReady: isRight && blocking.length === 0,

@@ -52,7 +52,10 @@ const RETRY_DELAY_MS = 150;
 
 export type EvmClient = PublicClient;
 
-/** `client` calls the nodes in their order, the next one after a failure; `each` has one for each node. */
+/**
+ * `client` calls the nodes in their order, the next one after a failure, and those that lag (`avoid`) last;
+ * `each` has one for each node.
+ */
 export function openEvmNodes(rpcUrl: string | readonly string[], clock: Clock) {
   // A node that is named twice has one vote.
   const urls = [...new Set([rpcUrl].flat())];
@@ -69,14 +72,14 @@ export function openEvmNodes(rpcUrl: string | readonly string[], clock: Clock) {
     }),
   );
   const [only] = each;
-  if (only !== undefined && isAlone) return { client: only, each };
+  if (only !== undefined && isAlone) return { client: only, each, avoid: () => undefined };
   const failover = new Failover(each, clock);
   const request = async (call: unknown): Promise<unknown> =>
     await failover.call(
       async (node) => await node.request(call as never), // from viem's own actions
       isChainError,
     );
-  return { client: clientOn(request), each };
+  return { client: clientOn(request), each, avoid: failover.avoid };
 }
 
 function rpcErrorOf(error: unknown): { readonly code: number; readonly text: string } | undefined {

@@ -91,7 +91,7 @@ export class EvmRail implements Rail {
   readonly #settings: EvmSettings;
   readonly #options: EvmRailOptions;
   readonly #client: EvmClient;
-  readonly #each: readonly EvmClient[];
+  readonly #nodes: ReturnType<typeof openEvmNodes>;
   readonly #agreement: Agreement<EvmClient>;
   readonly sender: EvmSender | undefined;
   readonly #contractCalls = new FairShare(MAX_CONTRACT_CALLS);
@@ -99,13 +99,14 @@ export class EvmRail implements Rail {
 
   constructor(settings: EvmSettings, options: EvmRailOptions) {
     const { network, gasKey, asset, domain, isUsdc, minimumTopUpUsd } = settings;
-    const { client, each } = openEvmNodes(settings.rpcUrl, options.clock);
+    const nodes = openEvmNodes(settings.rpcUrl, options.clock);
+    const { client, each } = nodes;
     this.network = network;
     this.hourBlocks = BigInt(Math.ceil(HOUR_MS / SECOND_MS / settings.blockSeconds));
     this.#settings = settings;
     this.#options = options;
     this.#client = client;
-    this.#each = each;
+    this.#nodes = nodes;
     this.#agreement = new Agreement({
       ...options,
       network,
@@ -307,7 +308,8 @@ export class EvmRail implements Rail {
     const canPay =
       this.#options.external !== undefined || (gasBalance !== undefined && gasBalance >= needed);
     return await healthOf(this, {
-      nodes: this.#each,
+      nodes: this.#nodes,
+      agreement: this.#agreement,
       networkOf: async (node) => `eip155:${await node.getChainId()}`,
       gasAddress,
       gasBalance,

@@ -34,7 +34,10 @@ export type SolanaRpc = ReturnType<typeof createSolanaRpc>;
 
 export type SolanaNodes = ReturnType<typeof openSolanaNodes>;
 
-/** `rpc` calls the nodes in their order, the next one after a failure; `each` has one for each node. */
+/**
+ * `rpc` calls the nodes in their order, the next one after a failure, and those that lag (`avoid`) last;
+ * `each` has one for each node.
+ */
 export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock) {
   // A node that is named twice has one vote.
   const urls = [...new Set([rpcUrl].flat())];
@@ -42,7 +45,7 @@ export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock
   const transports = urls.map((url) => transportTo(url, limitMs));
   const each = transports.map((node) => createSolanaRpcFromTransport(node));
   const [only] = each;
-  if (only !== undefined && each.length === 1) return { rpc: only, each };
+  if (only !== undefined && each.length === 1) return { rpc: only, each, avoid: () => undefined };
   const failover = new Failover(transports, clock);
   const transport: RpcTransport = async (call) =>
     await failover.call(
@@ -54,7 +57,7 @@ export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock
       },
       () => false,
     );
-  return { rpc: createSolanaRpcFromTransport(transport), each };
+  return { rpc: createSolanaRpcFromTransport(transport), each, avoid: failover.avoid };
 }
 
 /** Replaces the transport of the kit, which accepts responses of any size. */

@@ -231,7 +231,7 @@ export class SolanaRail implements Rail {
   }
 
   async health(): Promise<RailHealth> {
-    const { settings, nodes, feePayer } = this.#opened;
+    const { settings, nodes, agreement, feePayer } = this.#opened;
     const { warnBelowSol } = settings;
     const gasAddress = feePayer?.address;
     const gasBalance =
@@ -240,7 +240,8 @@ export class SolanaRail implements Rail {
         : (await nodes.rpc.getBalance(gasAddress, { commitment: 'confirmed' }).send()).value;
     const canPay = gasBalance === undefined || gasBalance >= LEAST_LAMPORTS;
     return await healthOf(this, {
-      nodes: nodes.each,
+      nodes,
+      agreement,
       networkOf: async (node) => {
         const genesisHash = await node.getGenesisHash().send();
         return `solana:${genesisHash.slice(0, CAIP2_REFERENCE_CHARS)}`;
