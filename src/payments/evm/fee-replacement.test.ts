@@ -8,7 +8,7 @@ import { startAlteredNode } from '../../../test/chains/altered-node.ts';
 import type { AlteredNode } from '../../../test/chains/altered-node.ts';
 import { startAnvil } from '../../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../../test/chains/anvil.ts';
-import { systemClock } from '../../core/clock.ts';
+import { HOUR_MS, systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { usdToNano } from '../../core/money.ts';
 import { transferHeader } from '../../../test/support/payers.ts';
@@ -141,6 +141,17 @@ describe('a stuck transaction', () => {
     laterMs += 31_000;
     await fixture.payments.replaceStuck();
     assert.equal(await fixture.postings(), 1);
+  });
+
+  test('it gets a higher fee after the clock was set back', async () => {
+    const fixture = await open();
+    laterMs += HOUR_MS;
+    const { header, wallet } = await stuck(fixture);
+    laterMs -= HOUR_MS;
+    await fixture.payments.replaceStuck();
+    await mineAt(20n);
+    await fixture.payments.headers.topUp(header);
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
   });
 
   test('only one of two processes raises its fee', async () => {

@@ -84,7 +84,7 @@ export class FeeReplacement {
     const { store, clock } = this.#options;
     return await store.query<WaitingRow>(
       `SELECT number, raw_tx FROM payments_gas_transaction
-       WHERE gas_key = $1 AND number >= $2 AND sent_ms <= now_ms($3) - $4
+       WHERE gas_key = $1 AND number >= $2 AND ${isStuck('$3', '$4')}
        ORDER BY number LIMIT $5`,
       [this.#gasKey, this.#mined, clock.nowMs(), STUCK_AFTER_MS, MAX_REPLACED],
     );
@@ -150,7 +150,7 @@ export class FeeReplacement {
     await storeSent(store, sentBy(this.#gasKey, row.number, raw, nowMs));
     const kept = await store.query(
       `UPDATE payments_gas_transaction SET raw_tx = $4, sent_ms = now_ms($5)
-       WHERE gas_key = $1 AND number = $2 AND raw_tx = $3 AND sent_ms <= now_ms($5) - $6
+       WHERE gas_key = $1 AND number = $2 AND raw_tx = $3 AND ${isStuck('$5', '$6')}
        RETURNING number`,
       [this.#gasKey, row.number, row.raw_tx, raw, nowMs, STUCK_AFTER_MS],
     );
@@ -169,6 +169,11 @@ export class FeeReplacement {
       );
     }
   }
+}
+
+/** A later time was written before the clock was set back. */
+function isStuck(nowMs: string, afterMs: string): string {
+  return `(sent_ms <= now_ms(${nowMs}) - ${afterMs} OR sent_ms > now_ms(${nowMs}))`;
 }
 
 /** `gasKey` is `<network>/<address>`. */
