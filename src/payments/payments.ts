@@ -235,12 +235,13 @@ function backgroundJobs({ clock, log, table, rails }: PaymentServices, parts: Ba
     const unfinished = [`${UNFINISHED} AND network = $4`, [network]] as const;
     const watched = [`${WATCHED} AND network = $4`, [network]] as const;
     const topUpJob = run(`sweep of ${network}`, async () => {
-      for (const row of await table.due(MAX_UNFINISHED, ...unfinished)) {
-        await topUps.finish(row);
-      }
-      for (const row of await table.due(MAX_WATCHED, ...watched)) {
-        await creditMonitor.check(row.payment_key);
-      }
+      const rows = await table.due(MAX_UNFINISHED, ...unfinished);
+      for (const row of rows) await topUps.finish(row);
+    });
+    // Does not wait for the transactions of other payments: a credit that is gone must not be spent.
+    const creditJob = run(`check of credits of ${network}`, async () => {
+      const rows = await table.due(MAX_WATCHED, ...watched);
+      for (const row of rows) await creditMonitor.check(row.payment_key);
     });
     const refundJob = run(`refund job of ${network}`, async () => {
       const rows = await refunds.table.due(MAX_UNFINISHED, ...unfinished);
@@ -248,7 +249,7 @@ function backgroundJobs({ clock, log, table, rails }: PaymentServices, parts: Ba
       for (const row of rows) await refunds.finish(row);
     });
     const gasJob = run(`gas job of ${network}`, () => parts.recordGas(network));
-    await Promise.all([topUpJob, refundJob, gasJob]);
+    await Promise.all([topUpJob, creditJob, refundJob, gasJob]);
   };
   const sweep = async (): Promise<void> => {
     await Promise.all([...rails.keys()].map(sweepNetwork));

@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { rmSync } from 'node:fs';
+import { setTimeout } from 'node:timers/promises';
 import { after, before, describe, test } from 'node:test';
 import { createWalletClient, http } from 'viem';
 import type { Hex } from 'viem';
@@ -131,6 +132,33 @@ describe('reorganisations', () => {
     await assertLedgerIsChain();
     assert.equal(await fixture.balance(first.wallet), usdToNano(5));
     assert.equal(await fixture.balance(second.wallet), usdToNano(5));
+  });
+
+  test('a vanished payment is noticed while another one waits for its block', async () => {
+    const vanished = Promise.withResolvers<'noticed'>();
+    const onStep = (step: string): void => {
+      if (step === 'vanished') vanished.resolve('noticed');
+    };
+    const settings = settingsWith({ payTo: elsewhere });
+    const watched = await openFixture({ settings, onStep });
+    const [waiting, gone] = [await evmPayment(chain, watched), await evmPayment(chain, watched)];
+    await watched.payments.headers.topUp(gone.header);
+    proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
+    await assert.rejects(watched.payments.headers.topUp(waiting.header), /not confirmed yet/);
+    await chain.reorg(1);
+    await watched.store.query('UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0');
+    const results: string[] = [];
+    proxy.fate = async (method) => {
+      if (method !== 'eth_sendRawTransaction') return 'pass' as const;
+      const late = setTimeout(3_000, 'late' as const, { ref: false });
+      results.push(await Promise.race([vanished.promise, late]));
+      return 'pass' as const;
+    };
+    await watched.payments.sweep();
+    proxy.fate = () => 'pass';
+    assert.deepEqual(new Set(results), new Set(['noticed']));
+    await watched.close();
+    await fillGap();
   });
 
   test('a payment that is mined again in another block stays credited, and logs no error', async () => {
