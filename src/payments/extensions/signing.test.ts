@@ -15,7 +15,7 @@ import {
 } from '@x402/extensions/offer-receipt';
 import { memoryLog } from '../../../test/support/memory-log.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
-import { MINUTE_MS } from '../../core/clock.ts';
+import { MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { type Store, openStore } from '../../db/db.ts';
 import { PAYMENTS_MIGRATIONS } from '../migrations.ts';
@@ -86,6 +86,15 @@ describe('signing', () => {
     assert.deepEqual(payload, extractOfferPayload(jws));
     assert.match(JSON.stringify(signing.didDocument()), new RegExp(`eip155:1:${signer}`));
     assert.deepEqual(findAcceptsObjectFromSignedOffer(jws, ACCEPTS as never), ACCEPTS[0]);
+  });
+
+  test('a short offer is signed again before it has expired', async () => {
+    const short = [{ ...ACCEPTS[0]!, maxTimeoutSeconds: 30 }];
+    await signing.offers('/short', short);
+    clock.advance(29_000);
+    const [, offer] = await signing.offers('/short', short);
+    const { validUntil } = extractOfferPayload(offer as never) as { validUntil: number };
+    assert.ok(validUntil * SECOND_MS >= clock.nowMs() + 15_000, `${validUntil}`);
   });
 
   test('offers are signed once a minute, and never for less than most of their time', async () => {

@@ -62,7 +62,7 @@ export interface SigningOptions {
 
 export const OFFER_RECEIPT = 'offer-receipt';
 const VERSION = 1;
-/** Signed offers are reused for this time; the rest of their validity is enough to pay. */
+/** Signed offers are reused for this time, and at most for half of their validity, so that they can be paid. */
 const SAME_OFFERS_MS = MINUTE_MS;
 const MAX_OFFERS = 200;
 export const DID_DOCUMENT = '/.well-known/did.json';
@@ -82,7 +82,7 @@ export class Signing {
     this.keys = keys;
   }
 
-  /** Signs every option in both forms, valid for its timeout or up to a minute less. */
+  /** Signs every option in both forms, valid for at least half of its timeout. */
   async offers(resourceUrl: string, accepts: readonly OfferedOption[]): Promise<SignedOffer[]> {
     const nowMs = this.#options.clock.nowMs();
     const name = JSON.stringify([resourceUrl, accepts, this.keys.current.identifier]);
@@ -97,7 +97,9 @@ export class Signing {
       offers.push({ ...(await this.#jws(payload)), acceptIndex });
       offers.push({ ...(await this.#eip712('offer', payload)), acceptIndex });
     }
-    remember(this.#offers, name, { untilMs: nowMs + SAME_OFFERS_MS, offers }, MAX_OFFERS);
+    const halves = accepts.map((one) => (one.maxTimeoutSeconds * SECOND_MS) / 2);
+    const untilMs = nowMs + Math.min(SAME_OFFERS_MS, ...halves);
+    remember(this.#offers, name, { untilMs, offers }, MAX_OFFERS);
     return offers;
   }
 
