@@ -547,6 +547,26 @@ function cardPayments(fixture: StoreFixture): void {
     assert.equal((await call(farebox, AUTO, { secret: admin })).body.problem, null);
   });
 
+  test('a declined card is charged again after a clock that was days ahead was corrected', async () => {
+    const admin = await withSavedCard();
+    stripe.declines = 'insufficient_funds';
+    try {
+      await setAutoTopUp(admin, { keepUsd: 20, monthlyUsd: 100 });
+      await until(
+        async () => (await call(farebox, AUTO, { secret: admin })).body.problem !== null,
+        'the decline',
+      );
+    } finally {
+      stripe.declines = undefined;
+    }
+    const pauseEnds = 'UPDATE payments_card_owner SET next_try_ms = $2 WHERE account_id = $1';
+    await farebox.app.stores.store.query(pauseEnds, [accountId, Date.now() + 3 * DAY_MS]);
+    const cards = await cardsBeside(farebox);
+    await cards.topUp();
+    await cards.stop();
+    await balanceBecomes(26);
+  });
+
   test('a dispute stops the charges', async () => {
     const admin = await withSavedCard();
     await setAutoTopUp(admin, { keepUsd: 10, monthlyUsd: 100 });

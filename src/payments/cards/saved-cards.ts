@@ -78,6 +78,8 @@ export interface SavedCardOptions {
 const PAGE_ROWS = 200;
 /** Pauses after the first, second, … decline; after the last one, the top-ups stop. */
 const PAUSES_MS = [HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS];
+/** A pause that is longer than any was written before the clock was set back. `$2` is the time. */
+const PAUSE_IS_OVER = `(next_try_ms <= $2 OR next_try_ms > $2 + ${Math.max(...PAUSES_MS)})`;
 /** Payments that have taken, or may still take, money from the card. */
 const CHARGED = `kind = 'automatic' AND state IN ('open', 'processing', 'paid')`;
 
@@ -190,7 +192,7 @@ export class SavedCards {
         await store.query(
           `SELECT ${OWNER.columns} FROM payments_card_owner
            WHERE account_id > $1 AND keep_nano IS NOT NULL AND is_stopped = 0
-             AND next_try_ms <= $2
+             AND ${PAUSE_IS_OVER}
            ORDER BY account_id LIMIT $3`,
           [after, clock.nowMs(), PAGE_ROWS],
         )
@@ -217,7 +219,7 @@ export class SavedCards {
       await oneAtATime(tx, store.dialect, `payments_card ${accountId}`);
       const [row] = await tx.query(
         `SELECT ${OWNER.columns} FROM payments_card_owner
-         WHERE account_id = $1 AND keep_nano IS NOT NULL AND is_stopped = 0 AND next_try_ms <= $2
+         WHERE account_id = $1 AND keep_nano IS NOT NULL AND is_stopped = 0 AND ${PAUSE_IS_OVER}
            AND NOT EXISTS (SELECT 1 FROM payments_card WHERE account_id = $1
              AND kind = 'automatic' AND state IN ('open', 'processing')) FOR UPDATE`,
         [accountId, nowMs],
