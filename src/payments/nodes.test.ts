@@ -109,9 +109,14 @@ describe('nodes of Base', () => {
     };
   }
 
+  /** A node that is not connected to the one that received a transaction. */
+  const takingNothing: AlteredNode['alter'] = async ({ method }, ask) =>
+    method === 'eth_sendRawTransaction' ? rpcError(-32_005, 'limit exceeded') : await ask();
+
   test('a payment that only one node reports is credited once both report it', async () => {
     const fixture = await openBase(first.url, second.url);
     const { header, wallet } = await payment(fixture);
+    second.alter = takingNothing;
     await assert.rejects(fixture.payments.headers.topUp(header), isPending);
     await assert.rejects(fixture.payments.headers.topUp(header), isPending);
     assert.equal(await fixture.balance(wallet), 0n);
@@ -133,9 +138,9 @@ describe('nodes of Base', () => {
     const fixture = await open(await baseOf([second.url, first.url]), impatient);
     const { header, wallet } = await payment(fixture);
     const before = await one.balance(payTo);
-    first.alter = async (_call, ask) => {
+    first.alter = async (call, ask) => {
       await real.sleep(300);
-      return await ask();
+      return await takingNothing(call, ask);
     };
     await assert.rejects(fixture.payments.headers.topUp(header), isPending);
     await until(
@@ -217,6 +222,15 @@ describe('nodes of Base', () => {
       if (method !== 'eth_getTransactionCount') return reply;
       return { result: numberToHex(BigInt(reply.result) + 1_000n) };
     };
+    await fixture.payments.headers.topUp(header);
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
+  });
+
+  test('a node that accepts transactions and keeps them to itself delays no payment', async () => {
+    const fixture = await openBase(first.url, third.url, fourth.url);
+    const { header, wallet } = await payment(fixture);
+    first.alter = async ({ method, params }, ask) =>
+      method === 'eth_sendRawTransaction' ? { result: keccak256(params[0] as Hex) } : await ask();
     await fixture.payments.headers.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
   });

@@ -67,11 +67,13 @@ export class Failover<Node> {
 
   /**
    * Returns the first result. Rejects with the last error if all nodes fail, and at once with an error that
-   * every node would return (`isFinal`).
+   * every node would return (`isFinal`). `isForAll`: a node that accepts a transaction may not pass it on, so
+   * the others get it too, and their results do not count.
    */
   async call<T>(
     call: (node: Node) => Promise<T>,
     isFinal: (error: unknown) => boolean,
+    isForAll = false,
   ): Promise<T> {
     const sinceMs = this.#clock.monotonicMs() - COOL_DOWN_MS;
     const late = this.#nodes.filter(
@@ -84,6 +86,10 @@ export class Failover<Node> {
       try {
         const result = await call(node);
         this.#failedMs.delete(node);
+        if (isForAll) {
+          const others = inOrder.filter((other) => other !== node && !late.includes(other));
+          for (const other of others) void call(other).catch(() => undefined); // it may have it already
+        }
         return result;
       } catch (error) {
         if (isFinal(error)) throw error;

@@ -78,6 +78,7 @@ export function openEvmNodes(rpcUrl: string | readonly string[], clock: Clock) {
     await failover.call(
       async (node) => await node.request(call as never), // from viem's own actions
       isChainError,
+      (call as { method: string }).method === 'eth_sendRawTransaction', // JSON-RPC
     );
   return { client: clientOn(request), each, avoid: failover.avoid };
 }
