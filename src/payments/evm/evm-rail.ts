@@ -339,11 +339,14 @@ export class EvmRail implements Rail {
   }
 
   exposedScheme(): ExposedEvmScheme {
-    return new ExposedEvmScheme({
-      ...this.#schemeOptions(async (call) => await this.#send(call, async () => undefined)),
-      // Other servers trust the result, so two nodes must agree on it.
-      receiptOf: async (hash) => await this.#agreedReceipt(hash),
-    });
+    return new ExposedEvmScheme(
+      {
+        ...this.#schemeOptions(async (call) => await this.#send(call, async () => undefined)),
+        // Other servers trust the result, so two nodes must agree on it.
+        receiptOf: async (hash) => await this.#agreedReceipt(hash),
+      },
+      async (hash) => (await this.sender?.attemptsOf(hash)) ?? [],
+    );
   }
 
   async #agreedReceipt(hash: Hex): Promise<TransactionReceipt | undefined> {

@@ -6,11 +6,12 @@ import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { startAlteredNode } from '../../../test/chains/altered-node.ts';
 import type { AlteredNode } from '../../../test/chains/altered-node.ts';
-import { startAnvil } from '../../../test/chains/anvil.ts';
+import { startAnvil, USDC } from '../../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../../test/chains/anvil.ts';
 import { HOUR_MS, systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { usdToNano } from '../../core/money.ts';
+import { BASE } from '../networks.ts';
 import { transferHeader } from '../../../test/support/payers.ts';
 import { baseRail, openFixture } from '../../../test/support/payments.ts';
 import type { Fixture } from '../../../test/support/payments.ts';
@@ -193,6 +194,37 @@ describe('a stuck transaction', () => {
     await mineAt(0n);
     await fixture.payments.headers.topUp(header);
     assert.equal(await fixture.postings(), 1);
+  });
+
+  test('the exposed facilitator reports its replacement', async () => {
+    const fixture = await open();
+    const { facilitator } = fixture.payments;
+    await mineAt(1n);
+    const { header } = await payment();
+    const paymentPayload = JSON.parse(Buffer.from(header, 'base64').toString()) as object;
+    const accepted = {
+      scheme: 'exact',
+      network: BASE,
+      asset: USDC,
+      amount: '5000000',
+      payTo,
+      maxTimeoutSeconds: 300,
+      extra: { name: 'USD Coin', version: '2' },
+    };
+    const body = {
+      paymentPayload: { ...paymentPayload, accepted },
+      paymentRequirements: accepted,
+    };
+    await chain.client.setAutomine(false);
+    const first = (await facilitator!.call('settle', body)) as Record<string, unknown>;
+    assert.equal(first['errorReason'], 'settlement_pending');
+    await mineAt(20n);
+    laterMs += 31_000;
+    await fixture.payments.replaceStuck();
+    await mineAt(20n);
+    const second = (await facilitator!.call('settle', body)) as Record<string, unknown>;
+    assert.equal(second['success'], true, JSON.stringify(second));
+    assert.notEqual(second['transaction'], first['transaction']);
   });
 
   test('its payment fails when its replacement was reverted, and can be sent again later', async () => {

@@ -98,10 +98,21 @@ export class ExposedEvmScheme implements SchemeNetworkFacilitator {
   readonly caipFamily = 'eip155:*';
   readonly #open: () => TrackedScheme;
 
-  constructor(options: Omit<SchemeOptions, 'pending' | 'name'>) {
+  /** `attemptsOf` returns the ids of all transactions that replace each other; it never rejects. */
+  constructor(
+    options: Omit<SchemeOptions, 'pending' | 'name'>,
+    attemptsOf: (hash: Hex) => Promise<readonly Hex[]>,
+  ) {
     const transactions = new Map<string, string>();
     const pending: PendingStore = {
-      get: async (key) => transactions.get(key),
+      get: async (key) => {
+        const sent = transactions.get(key) as Hex | undefined; // from `send`
+        for (const hash of sent === undefined ? [] : await attemptsOf(sent)) {
+          // Nodes that fail or contradict each other are called again while the scheme waits.
+          if ((await options.receiptOf(hash).catch(() => undefined)) !== undefined) return hash;
+        }
+        return sent;
+      },
       set: async (key, transaction) => remember(transactions, key, transaction, MAX_PENDING),
       delete: async (key) => {
         transactions.delete(key);

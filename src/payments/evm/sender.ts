@@ -44,6 +44,8 @@ const MAX_TRIES = 4;
 /** After this time the nonce of the chain is used: earlier transactions are mined or lost. */
 const NUMBER_TRUST_MS = 60 * SECOND_MS;
 const KEEP_BYTES_MS = DAY_MS;
+/** A fee is raised by an eighth, so this many attempts raise it 100,000-fold. */
+const MAX_ATTEMPTS = 100;
 /** An estimate holds for one block only. */
 const GAS_MARGIN_PERCENT = 125n;
 const COLLISION = /nonce too low|replacement transaction underpriced|already (?:known|imported)/i;
@@ -92,6 +94,19 @@ export class EvmSender {
       if ((await receiptOf(client, transaction))?.status === 'reverted') return 'reverted';
       return (await isKnownTransaction(client, transaction)) ? 'sent' : 'dead';
     }
+  }
+
+  /** The ids of the transactions that have the gas nonce of this one. Never rejects. */
+  async attemptsOf(transaction: Hex): Promise<readonly Hex[]> {
+    const rows = await this.#options.store
+      .query<{ tx_id: Hex }>(
+        `SELECT other.tx_id AS tx_id FROM payments_gas one JOIN payments_gas other
+           ON other.network = one.network AND other.payer = one.payer AND other.number = one.number
+         WHERE one.tx_id = $1 ORDER BY other.sent_ms DESC LIMIT $2`,
+        [transaction, MAX_ATTEMPTS],
+      )
+      .catch(() => []); // without the database, only the transaction itself is known
+    return rows.map(({ tx_id: id }) => id);
   }
 
   async #send(call: Call, journal: JournalCall): Promise<Hex> {
