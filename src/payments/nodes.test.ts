@@ -30,6 +30,12 @@ const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 const isPending = (error: unknown): boolean =>
   error instanceof Fault && error.code === 'SETTLEMENT_PENDING';
 
+/** A node that accepts no transaction. */
+const takingNothing: AlteredNode['alter'] = async ({ method }, ask) =>
+  ['eth_sendRawTransaction', 'sendTransaction'].includes(method)
+    ? rpcError(-32_005, 'limit exceeded')
+    : await ask();
+
 let laterMs = 0;
 const clock = { ...systemClock(), nowMs: () => Date.now() + laterMs };
 const opened: Fixture[] = [];
@@ -108,10 +114,6 @@ describe('nodes of Base', () => {
       wallet: account.address.toLowerCase(),
     };
   }
-
-  /** A node that is not connected to the one that received a transaction. */
-  const takingNothing: AlteredNode['alter'] = async ({ method }, ask) =>
-    method === 'eth_sendRawTransaction' ? rpcError(-32_005, 'limit exceeded') : await ask();
 
   test('a payment that only one node reports is credited once both report it', async () => {
     const fixture = await openBase(first.url, second.url);
@@ -415,7 +417,7 @@ describe('nodes of Solana', () => {
   }
 
   test('a payment that only one node reports is credited once a second reports it', async () => {
-    second.alter = async (_call, ask) => await ask();
+    second.alter = takingNothing;
     const { fixture, header, wallet } = await paid(one.rpcUrl, second.url);
     await assert.rejects(fixture.payments.headers.topUp(header), isPending);
     assert.equal(await fixture.balance(wallet), 0n);

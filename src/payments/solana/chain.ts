@@ -56,6 +56,7 @@ export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock
         return response as never; // returned unchanged
       },
       () => false,
+      (call.payload as { method: string }).method === 'sendTransaction', // JSON-RPC
     );
   return { rpc: createSolanaRpcFromTransport(transport), each, avoid: failover.avoid };
 }

@@ -12,6 +12,7 @@ import { ExactSvmScheme } from '@x402/svm/exact/client';
 import {
   type AlteredNode,
   type RpcCall,
+  rpcError,
   startAlteredNode,
 } from '../../../test/chains/altered-node.ts';
 import { type SolanaChain, startSolana } from '../../../test/chains/solana.ts';
@@ -49,7 +50,7 @@ describe('one bad node of Solana', () => {
     fixture = await openFixture({ settings: { solana: solanaRail(rail) } });
   });
   afterEach(() => {
-    bad.alter = async (_, ask) => await ask();
+    for (const node of [bad, ...others]) node.alter = async (_, ask) => await ask();
   });
   after(async () => {
     await fixture.close();
@@ -73,8 +74,15 @@ describe('one bad node of Solana', () => {
     return Buffer.from(JSON.stringify(payload)).toString('base64');
   }
 
-  /** The bad node is the first one. It returns another result of `method`, and keeps what it should send. */
+  /**
+   * The bad node is the first one. It returns another result of `method`, and keeps what it should send; the
+   * others accept nothing.
+   */
   function lie(method: string, answer: (truth: never) => unknown): void {
+    for (const node of others) {
+      node.alter = async (call, ask) =>
+        call.method === 'sendTransaction' ? rpcError(-32_005, 'Node is behind') : await ask();
+    }
     bad.alter = async (call, ask) => {
       if (call.method === 'sendTransaction') {
         kept.push(call);
@@ -99,6 +107,15 @@ describe('one bad node of Solana', () => {
       await fixture.store.query(`UPDATE ${table} SET next_check_ms = 0, lease_until_ms = 0`);
     await fixture.payments.sweep();
   }
+
+  test('a node that accepts transactions and keeps them to itself delays no payment', async () => {
+    const signer = await buyer();
+    const header = await sign(signer);
+    bad.alter = async ({ method }, ask) =>
+      method === 'sendTransaction' ? { result: '1'.repeat(64) } : await ask();
+    await fixture.payments.headers.topUp(header);
+    assert.equal(await fixture.balance(signer.address), usdToNano(5));
+  });
 
   test('a payment is credited although the node was far behind when it began', async () => {
     const signer = await buyer();
