@@ -4,7 +4,7 @@ import { after, afterEach, before, describe, test } from 'node:test';
 import { parseTransaction } from 'viem';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { startAlteredNode } from '../../../test/chains/altered-node.ts';
+import { rpcError, startAlteredNode } from '../../../test/chains/altered-node.ts';
 import type { AlteredNode } from '../../../test/chains/altered-node.ts';
 import { startAnvil, USDC } from '../../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../../test/chains/anvil.ts';
@@ -12,7 +12,7 @@ import { HOUR_MS, systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { usdToNano } from '../../core/money.ts';
 import { BASE } from '../networks.ts';
-import { transferHeader } from '../../../test/support/payers.ts';
+import { transferArgs, transferHeader } from '../../../test/support/payers.ts';
 import { baseRail, openFixture } from '../../../test/support/payments.ts';
 import type { Fixture } from '../../../test/support/payments.ts';
 
@@ -241,6 +241,27 @@ describe('a stuck transaction', () => {
     await chain.client.setAutomine(true);
     const again = await open(CAP_GWEI, fixture.folder);
     await again.payments.headers.topUp(header);
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
+  });
+
+  test('its payment is credited when a third party made it, so that its replacement was reverted', async () => {
+    const fixture = await open();
+    const { header, wallet } = await stuck(fixture);
+    const lost = rpcError(-32_005, 'limit exceeded');
+    node.alter = async ({ method }, ask) =>
+      method === 'eth_sendRawTransaction' ? lost : await ask();
+    await fixture.payments.replaceStuck();
+    let isMade = false;
+    node.alter = async ({ method, params }, ask) => {
+      if (method !== 'eth_sendRawTransaction' || isMade) return await ask();
+      isMade = true;
+      await chain.client.setAutomine(true);
+      await chain.callToken('transferWithAuthorization', transferArgs(header));
+      await chain.client.sendRawTransaction({ serializedTransaction: params[0] as Hex });
+      return await ask();
+    };
+    await fixture.payments.headers.topUp(header);
+    assert.ok(isMade);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
   });
 
