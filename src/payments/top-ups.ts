@@ -278,8 +278,12 @@ export class TopUps {
       }
       // A new transaction is safe, because the authorization can be used once.
       const verdict = await rail.verify(payment);
-      if (verdict.kind === 'rejected') throw await this.#refuse(payment, row, verdict.reason);
-      if (verdict.kind === 'unclear') return { ...UNSENT, row };
+      // An external facilitator may have sent it under an id that is not known.
+      const isUnknown = row.state === 'sent' && row.raw_tx === null;
+      if (verdict.kind === 'rejected' && !isUnknown) {
+        throw await this.#refuse(payment, row, verdict.reason);
+      }
+      if (verdict.kind !== 'valid') return { ...UNSENT, row };
       const waiting = this.#backoff.refusal(payment.wallet);
       if (waiting !== undefined) {
         await this.#release(row, row.failure);

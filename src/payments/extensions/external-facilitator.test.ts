@@ -135,6 +135,22 @@ describe('an external facilitator', () => {
     });
   }
 
+  test('its transaction can still be mined: pending, although the payment is not valid now', async () => {
+    answer = 'true';
+    const { header, wallet } = await pay('base');
+    const pending = (error: Fault): boolean => error.code === 'SETTLEMENT_PENDING';
+    await anvil.client.setAutomine(false);
+    await assert.rejects(shop.payments.headers.topUp(header), pending);
+    const tokens = await anvil.balance(wallet as Hex);
+    await anvil.setTokens(wallet as Hex, 0n);
+    await assert.rejects(shop.payments.headers.topUp(header), pending);
+    await anvil.setTokens(wallet as Hex, tokens);
+    await anvil.client.setAutomine(true);
+    await anvil.client.mine({ blocks: 1 });
+    await shop.payments.headers.topUp(header);
+    assert.equal(await shop.balance(wallet), usdToNano(5));
+  });
+
   for (const rail of ['base', 'solana'] as const) {
     test(`${rail}: a payment that went on the chain before it was shown here is refused`, async () => {
       answer = 'true';
