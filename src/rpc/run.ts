@@ -271,14 +271,17 @@ export class RpcRun implements RunState {
     { to, afterMs }: Hedge<Upstream>,
     call: Call,
   ): Promise<void> {
-    const other = new NodeAttempt(this, to, false, attempt.isShared);
-    const first = this.#send(attempt.cancellable(), call);
+    // Not `attempt` itself, which sends further calls of a batch.
+    const { isLast, isShared, upstream } = attempt;
+    const own = new NodeAttempt(this, upstream, isLast, isShared);
+    const other = new NodeAttempt(this, to, false, isShared);
+    const first = this.#send(own.cancellable(), call);
     const { hedges } = this.#group;
     const sent = await new Promise<Sent>((resolve) => {
       const cancel = this.settings.clock.after(afterMs, () => {
         if (!hedges.take()) return;
         call.hedgedTo = to;
-        attempt.upstream.figures.of(call.method.class).hedges.value += 1;
+        upstream.figures.of(call.method.class).hedges.value += 1;
         const second = this.#send(other.cancellable(), call);
         void second.then((one) => {
           if (isUsable(one.reply)) resolve(one);
@@ -291,7 +294,7 @@ export class RpcRun implements RunState {
       });
     });
     this.#keep(sent, call);
-    (sent.attempt === other ? attempt : other).cancel();
+    (sent.attempt === other ? own : other).cancel();
   }
 
   /** Sends a signed transaction to several nodes once; the first success counts. */

@@ -59,6 +59,21 @@ describe('a slow read', () => {
     assert.match(hedgesOf(two.figures), / 1$/);
   });
 
+  test('of a batch ends no other call of the batch', async () => {
+    const first = node();
+    const settings = { hedgeShare: 0.05, upstream: { maxBatch: 1 } };
+    const two = await bench([first.respond, echoNode()], settings);
+    for (let round = 0; round < 12; round += 1) await two.send(call('eth_call'));
+    two.nodes[0]!.respond = (request, response) => {
+      if (request.calls[0]!.method === 'eth_call') first.held.push(response);
+      else setTimeout(() => echoNode()(request, response), 300);
+    };
+    const response = await two.send([call('eth_call', 1), call('eth_getCode', 2)]);
+    assert.deepEqual(idsAndResults(response), [1, 'eth_call done', 2, 'eth_getCode done']);
+    assert.equal(response.credits, 40);
+    await until(() => first.held[0]?.destroyed === true, 'the end of the first call');
+  });
+
   test('is repeated neither as a write nor with `hedgeShare: 0`', async () => {
     const first = node();
     const two = await bench([first.respond, echoNode()], {
