@@ -265,7 +265,10 @@ export class RpcRun implements RunState {
     return { attempt, reply, figures: options.figures };
   }
 
-  /** Keeps the first usable response of two nodes, and cancels the other call. */
+  /**
+   * Keeps the first usable response of two nodes, and cancels the other call. Without a usable
+   * response, it keeps the better one of both.
+   */
   async #sendTwice(
     attempt: NodeAttempt,
     { to, afterMs }: Hedge<Upstream>,
@@ -277,24 +280,26 @@ export class RpcRun implements RunState {
     const other = new NodeAttempt(this, to, false, isShared);
     const first = this.#send(own.cancellable(), call);
     const { hedges } = this.#group;
-    const sent = await new Promise<Sent>((resolve) => {
+    const kept = await new Promise<readonly Sent[]>((resolve) => {
       const cancel = this.settings.clock.after(afterMs, () => {
         if (!hedges.take()) return;
         call.hedgedTo = to;
         upstream.figures.of(call.method.class).hedges.value += 1;
         const second = this.#send(other.cancellable(), call);
         void second.then((one) => {
-          if (isUsable(one.reply)) resolve(one);
+          if (isUsable(one.reply)) resolve([one]);
         });
-        void Promise.all([first, second]).then(([one]) => resolve(one));
+        void Promise.all([first, second]).then(resolve);
       });
       void first.then((one) => {
         cancel();
-        if (call.hedgedTo === undefined || isUsable(one.reply)) resolve(one);
+        if (call.hedgedTo === undefined || isUsable(one.reply)) resolve([one]);
       });
     });
-    this.#keep(sent, call);
-    (sent.attempt === other ? own : other).cancel();
+    for (const sent of kept) {
+      this.#keep(sent, call);
+      if (kept.length === 1) (sent.attempt === other ? own : other).cancel();
+    }
   }
 
   /** Sends a signed transaction to several nodes once; the first success counts. */

@@ -74,6 +74,18 @@ describe('a slow read', () => {
     await until(() => first.held[0]?.destroyed === true, 'the end of the first call');
   });
 
+  test('has the result of the second node if the first fails, even if it is null', async () => {
+    const first = node();
+    const settings = { hedgeShare: 0.05, upstream: { timeoutMs: 400 } };
+    const two = await bench([first.respond, echoNode(() => null)], settings);
+    const read = call('eth_getTransactionReceipt', 1, ['0x1']);
+    for (let round = 0; round < 12; round += 1) await two.send(read);
+    first.hangs = true;
+    const response = await two.send(read);
+    assert.deepEqual([json(response).result, response.credits], [null, 20]);
+    assert.deepEqual(requestCounts(two), [13, 1]);
+  });
+
   test('is repeated neither as a write nor with `hedgeShare: 0`', async () => {
     const first = node();
     const two = await bench([first.respond, echoNode()], {
