@@ -29,6 +29,8 @@ const FIRST_WAIT_MS = 10 * SECOND_MS;
 /** Part of that time in which most nodes must report their heads. */
 const FIRST_POLL_MS = 5 * SECOND_MS;
 const COMPARE_MS = 10 * SECOND_MS;
+/** A node that had another block is used again after this time if most nodes are unknown since. */
+const FORKED_MS = 60 * SECOND_MS;
 /** A block is recent up to this age, or this number of block times. */
 const RECENT_MS = 120 * SECOND_MS;
 const RECENT_BLOCKS = 30;
@@ -54,6 +56,8 @@ export class NetworkHead {
   /** When a head was last found. */
   #knownAtMs = -Infinity;
   #comparedAtMs = -Infinity;
+  /** When the blocks of most nodes were last compared. */
+  #judgedAtMs = -Infinity;
   #polling: Promise<void> | undefined;
   #cancelTimer: (() => void) | undefined;
 
@@ -214,10 +218,13 @@ export class NetworkHead {
   /** Compares the hashes of a block that most nodes have. */
   async #compare(): Promise<void> {
     const { clock, distance, log, network, nodes } = this.#parts;
-    this.#comparedAtMs = clock.monotonicMs();
+    const nowMs = clock.monotonicMs();
+    this.#comparedAtMs = nowMs;
     const known = this.#known();
     const high = this.#majority(known);
+    if (high === undefined && nowMs - this.#judgedAtMs > FORKED_MS) this.#forked = new Set();
     if (high === undefined || network.family !== 'evm') return;
+    this.#judgedAtMs = nowMs;
     const near = known.filter(({ head = 0 }) => Math.abs(head - high) <= distance);
     const low = Math.min(...near.map(({ head = 0 }) => head));
     const blocks = await Promise.all(near.map((node) => node.blockAt(low)));

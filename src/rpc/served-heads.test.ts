@@ -8,6 +8,7 @@ import {
   type Bench,
   type BenchOptions,
   call,
+  fault,
   json,
   requestCounts,
 } from '../../test/rpc/bench.ts';
@@ -129,6 +130,20 @@ describe('a node that gets no calls', () => {
     assert.equal(requestCounts(made)[0], 0);
     const message = 'RPC upstream is not used: it has another block than most nodes';
     assert.equal(made.lines.filter((line) => line.message === message).length, 1);
+  });
+
+  test('gets them again a minute after the last comparison of most nodes', async () => {
+    const clock = new TestClock();
+    const made = await withHeads([100, 100, 100], { clock });
+    const [other, ...most] = made.nodes;
+    other!.hashOf = () => 'a block of a reorganisation';
+    await made.send(call('eth_gasPrice'));
+    for (const node of most) await node.close();
+    clock.advance(30_000);
+    const failed = await fault(made.send(call('eth_gasPrice')));
+    assert.equal(failed.code, 'RPC_UPSTREAM_FAILED');
+    clock.advance(60_000);
+    assert.equal(json(await made.send(call('eth_gasPrice'))).result, 'eth_gasPrice done');
   });
 
   test('is one behind the block of a call, but it gets other calls', async () => {
