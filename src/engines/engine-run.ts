@@ -230,6 +230,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   // The methods below are called by the attempt.
 
   responded({ status, headers, target }: Attempt): void {
+    target.state.responded();
     this.#bytes = 0;
     this.#chunks = [];
     this.#place = this.#sink === null ? placeFor(headers) : null;

@@ -289,11 +289,15 @@ export class ReplicaState {
     return this.#breaker.admit();
   }
 
+  /** The first byte of a success has arrived; its end may be minutes away. */
+  responded(): void {
+    this.#isAlive = true;
+  }
+
   succeed(ticket: Ticket, firstByteMs: number): void {
     const before = this.#firstByteMs < 0 ? firstByteMs : this.#firstByteMs;
     this.#firstByteMs = before + (firstByteMs - before) * SHARE_OF_LAST;
     this.#inFlight -= 1;
-    this.#isAlive = true;
     this.#hasRecovered = true;
     this.#isDown = false;
     this.#pausedUntilMs = 0;

@@ -806,6 +806,24 @@ test('the breaker of a dead engine opens, rejects calls with a retry time, and c
   assert.ok(engines.isReady(ON_A));
 });
 
+test('a stream from an engine that has returned does not block other calls until its end', async (t) => {
+  const port = await freePort();
+  const { clock, pass } = stillClock();
+  const engines = enginesFor(t, [engine('a', `http://127.0.0.1:${port}/v1`)], clock);
+  for (let round = 0; round < 2; round += 1) await runTo(engines, callTo(ON_A));
+  const back = await TestUpstream.start({ port });
+  t.after(() => back.kill());
+  pass(1_500);
+  const end = Promise.withResolvers<undefined>();
+  back.script.push({ kind: 'stream', chunks: 2, endsAfter: end.promise });
+  const recorder = new Recorder();
+  const stream = engines.run(callTo(ON_A, { caller: 'alice' }), recorder);
+  await until(() => recorder.heads.length > 0, 'the first byte of the stream');
+  assert.ok((await runTo(engines, callTo(ON_A, { caller: 'bob' }))).outcome.ok);
+  end.resolve(undefined);
+  assert.ok((await stream.outcome).ok);
+});
+
 test('an engine that returns 500 is not ready, until it serves a call or is not called for 30 s', async (t) => {
   const { clock, pass } = stillClock();
   const { upstream, engines } = await withOne(t, {}, clock);
