@@ -41,9 +41,11 @@ export function noteResponse(
   if (lack === 'method') capabilities.missing.note(method.name, caller);
   if (lack === 'capacity') capabilities.slow.note(method.name, caller);
   if (blocks?.from !== undefined) {
-    if (lack === 'data') capabilities.noteLack(method.history, blocks.from, head);
+    const { from, to = from } = blocks;
+    // A range may end after the newest block of the node: then the node may have its beginning.
+    if (lack === 'data' && to <= head) capabilities.noteLack(method.history, from, head);
     else if (response.error === undefined && !isEmpty(response))
-      capabilities.noteHas(method.history, blocks.from);
+      capabilities.noteHas(method.history, from);
   }
   if (response.error === undefined) call.isDoubtful = isDoubtful(call, response, head, network);
   if (before !== undefined && !isBetter(response, before)) return;

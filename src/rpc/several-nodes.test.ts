@@ -307,6 +307,24 @@ test('the oldest state of a node is learned from its errors', async () => {
   assert.deepEqual(requestCounts(two), [2, 3]);
 });
 
+test('a range that ends after the newest block says nothing about the history of a node', async () => {
+  const message = 'One of the blocks specified in filter (fromBlock, toBlock) cannot be found.';
+  const strict: NodeResponse = (request, response) => {
+    const [filter] = (request.calls[0]!.params ?? []) as { toBlock: string }[];
+    const isAhead = Number(filter?.toBlock) > 0x1000;
+    (isAhead ? replyWith({ error: { code: -32000, message } }) : echoNode())(request, response);
+  };
+  const two = await bench([strict, echoNode()], { clock: new TestClock() });
+  for (const each of two.nodes) each.head = () => '0x1000';
+  const logs = (fromBlock: string, toBlock: string, caller: string): Promise<unknown> =>
+    two.send(call('eth_getLogs', 1, [{ fromBlock, toBlock }]), caller);
+  await logs('0x900', '0x1001', 'alice');
+  assert.deepEqual(requestCounts(two), [1, 1]);
+  await logs('0x800', '0x900', 'bob');
+  assert.deepEqual(requestCounts(two), [2, 1]);
+  assert.equal(two.rpc.status()[0]!.nodes[0]!.oldestLogs, null);
+});
+
 test('the check returns the blocks, the history and the missing methods of a node', async () => {
   const pruned = replyWith(({ method, params = [] }) => {
     if (method === 'trace_block') return { error: { code: -32601, message: 'method not found' } };
