@@ -122,14 +122,15 @@ export class NodeAttempt {
     this.next = next;
   }
 
-  /** Makes `cancel` end the requests of this attempt. */
-  cancellable(): this {
+  /** A copy for one call, whose requests `cancel` ends; the attempt itself may send further calls. */
+  cancellable(): NodeAttempt {
+    const copy = new NodeAttempt(this.#run, this.upstream, this.isLast, this.isShared);
     const cancellation = new Cancellation();
     const signal = this.#signal;
     if (signal?.aborted === true) cancellation.abort();
     signal?.addEventListener('abort', () => cancellation.abort());
-    this.#cancellation = cancellation;
-    return this;
+    copy.#cancellation = cancellation;
+    return copy;
   }
 
   cancel(): void {

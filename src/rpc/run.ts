@@ -274,18 +274,15 @@ export class RpcRun implements RunState {
     { to, afterMs }: Hedge<Upstream>,
     call: Call,
   ): Promise<void> {
-    // Not `attempt` itself, which sends further calls of a batch.
-    const { isLast, isShared, upstream } = attempt;
-    const own = new NodeAttempt(this, upstream, isLast, isShared);
-    const other = new NodeAttempt(this, to, false, isShared);
-    const first = this.#send(own.cancellable(), call);
-    const { hedges } = this.#group;
+    const own = attempt.cancellable();
+    const other = new NodeAttempt(this, to, false, attempt.isShared).cancellable();
+    const first = this.#send(own, call);
     const kept = await new Promise<readonly Sent[]>((resolve) => {
       const cancel = this.settings.clock.after(afterMs, () => {
-        if (!hedges.take()) return;
+        if (!this.#group.hedges.take()) return;
         call.hedgedTo = to;
-        upstream.figures.of(call.method.class).hedges.value += 1;
-        const second = this.#send(other.cancellable(), call);
+        attempt.upstream.figures.of(call.method.class).hedges.value += 1;
+        const second = this.#send(other, call);
         void second.then((one) => {
           if (isUsable(one.reply)) resolve([one]);
         });
@@ -296,10 +293,8 @@ export class RpcRun implements RunState {
         if (call.hedgedTo === undefined || isUsable(one.reply)) resolve([one]);
       });
     });
-    for (const sent of kept) {
-      this.#keep(sent, call);
-      if (kept.length === 1) (sent.attempt === other ? own : other).cancel();
-    }
+    for (const sent of kept) this.#keep(sent, call);
+    if (kept.length === 1) (kept[0]?.attempt === other ? own : other).cancel();
   }
 
   /** Sends a signed transaction to several nodes once; the first success counts. */
