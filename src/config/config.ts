@@ -97,6 +97,7 @@ export {
   type LoadedConfig,
   SECTIONS,
   diffConfig,
+  settingsInForce,
   sourceOf,
 } from './sections.ts';
 export {

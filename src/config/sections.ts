@@ -195,6 +195,19 @@ export interface ConfigDifference {
 /** Sections whose resolved value has another name. */
 const DERIVED: Readonly<Record<string, string>> = { database: 'databaseUrl', data: 'dataFolder' };
 
+/** Settings that are derived from sections that need a restart. */
+const RESTART_SETTINGS = ['publicUrl', 'downloads'];
+
+/** The next settings, with the current ones of the sections that need a restart. */
+export function settingsInForce(current: Config, next: Config): Config {
+  const sections = Object.entries(SECTIONS).flatMap(([name, { change }]) =>
+    change === 'restart' ? (DERIVED[name] ?? name) : [],
+  );
+  // An optional section can be missing in one of them.
+  const kept = [...sections, ...RESTART_SETTINGS].map((name) => [name, Reflect.get(current, name)]);
+  return { ...next, ...Object.fromEntries(kept) };
+}
+
 export function diffConfig(before: Config, after: Config): ConfigDifference {
   const [old, current] = [new Map(Object.entries(before)), new Map(Object.entries(after))];
   // A changed `priceFile` shows as a change of `models`.

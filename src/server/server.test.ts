@@ -1,4 +1,4 @@
-/** Shutdown and logs of a complete server. */
+/** Shutdown, logs and changes of the configuration of a complete server. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -40,4 +40,17 @@ test('failed anonymous requests cause no warnings in the log', async (t) => {
     lines.filter(({ level }) => level === 'error'),
     [],
   );
+});
+
+test('a changed configuration applies without the sections that need a restart', async (t) => {
+  const farebox = await startTestApp();
+  t.after(() => farebox.stop());
+  const { config } = farebox;
+  const rpc = { ...config.rpc, usdPerCredit: '1e-6' };
+  const limits = { ...config.limits, minimumCreditUsd: '0.2' };
+  farebox.app.configure({ ...config, rpc, limits, databaseUrl: 'sqlite:/nowhere/farebox.db' });
+  const secret = await farebox.key({ kind: 'ADMIN' });
+  const { body } = await call(farebox, '/admin/config', { secret });
+  // The file still has the settings of the start.
+  assert.deepEqual([body.reload.changed, body.reload.restart], [['limits'], []]);
 });

@@ -35,7 +35,12 @@ import { Mailer, type WebhooksFeature, webhooksFeature } from '../webhooks/webho
 import { type Wallets, openWallets, walletsFeature } from '../wallet/wallet.ts';
 import { type OwnView, ServerMetrics, type Siblings } from './metrics.ts';
 import type { Catalog } from '../catalog/catalog.ts';
-import type { Config, ConfigInForce, ModelType } from '../config/config.ts';
+import {
+  type Config,
+  type ConfigInForce,
+  type ModelType,
+  settingsInForce,
+} from '../config/config.ts';
 import { videoConstraints } from '../video/model-checks.ts';
 import type { Engines } from '../engines/engines.ts';
 import { type Clock, dayOf } from '../core/clock.ts';
@@ -165,7 +170,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     ownView: async (of) => (of === 'metrics' ? metrics.ownPage(server) : enginesText(running)),
     processEnded: (processId) => releaseProcess(shared, processId),
     configure: (next) => {
-      config.current = next;
+      config.current = settingsInForce(config.current, next);
       registry.configure();
       void extras.personas.reload();
     },
