@@ -6,7 +6,7 @@ import { test, type TestContext } from 'node:test';
 
 import { type Clock, systemClock } from '../core/clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { ConfigWatch, formatProblem, loadConfig } from './config.ts';
+import { ConfigWatch, formatProblem, loadConfig, type LoadedConfig } from './config.ts';
 
 /** A configuration that makes `onConfig` throw. */
 const BROKEN = 13;
@@ -19,14 +19,15 @@ async function setUp(t: TestContext, clock: Clock) {
   const first = await load();
   assert.ok(first.ok);
   const seen: string[] = [];
+  const failures: LoadedConfig[] = [];
   let loads = 0;
   let wake: () => void = () => undefined;
   const watch = new ConfigWatch({
     current: first,
     files: [file],
-    load: () => {
+    load: async () => {
       loads += 1;
-      return load();
+      return failures.shift() ?? load();
     },
     clock,
     onConfig: (config, difference) => {
@@ -44,7 +45,7 @@ async function setUp(t: TestContext, clock: Clock) {
     await rm(folder, { recursive: true });
   });
   const next = () => new Promise<void>((resolve) => (wake = resolve));
-  return { file, seen, watch, next, loads: () => loads };
+  return { file, seen, failures, watch, next, loads: () => loads };
 }
 
 test('unchanged files are not loaded again', async (t) => {
@@ -75,6 +76,24 @@ test('a failed check does not prevent the next one', async (t) => {
   await writeFile(file, 'limits: { walletConcurrency: 6 }\n');
   await watch.check();
   assert.deepEqual(seen, [`${BROKEN} limits`, '6 limits']);
+});
+
+test('a changed file that could not be read is loaded again', async (t) => {
+  const { file, seen, failures, watch } = await setUp(t, new TestClock());
+  const prices = join(file, '..', 'prices.json');
+  const priced = (input: string) =>
+    writeFile(prices, `{"m": {"input_cost_per_token": ${input}, "output_cost_per_token": 1e-06}}`);
+  await priced('1e-06');
+  await writeFile(file, 'priceFile: prices.json\nmodels: [{ id: a, import: m, context: 10 }]\n');
+  await watch.check();
+  const problem = { file: 'configuration', path: '', message: 'Could not be loaded: no memory' };
+  const failure = { ok: false, problems: [problem], sources: [] } as const;
+  failures.push(failure, failure);
+  await priced('2e-06');
+  for (let checks = 0; checks < 4; checks += 1) await watch.check();
+  await priced('3e-06');
+  await watch.check();
+  assert.deepEqual(seen, ['5 models', formatProblem(problem), '5 models', '5 models']);
 });
 
 test('valid changes are reported as configurations and invalid ones as problems', async (t) => {

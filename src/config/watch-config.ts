@@ -87,13 +87,12 @@ export class ConfigWatch {
     if (isKnown && !force) return;
     const loaded = await this.#options.load();
     if (this.#stopped) return;
+    // No file could be read, for example without memory for the worker: the next check tries again.
+    if (!loaded.ok && loaded.sources.length === 0) return this.#report(loaded.problems);
     // The loaded text may be newer than `found`; then the next check loads it again.
     this.#digests = digestsOf([...loaded.sources, ...found]);
     this.#follow(loaded.sources);
-    if (!loaded.ok) {
-      this.#report(loaded.problems);
-      return;
-    }
+    if (!loaded.ok) return this.#report(loaded.problems);
     this.#reported = '';
     const difference = diffConfig(this.#current, loaded.config);
     if (difference.changed.length === 0) return;
