@@ -362,6 +362,17 @@ test('a removed model without rerouting returns 410 with its replacement', async
   });
 });
 
+test('a model is sold again after a clock that was ahead is set back', async () => {
+  // The clock is a month ahead until its first synchronisation.
+  const clock = new TestClock(Date.UTC(2026, 11, 21));
+  const catalog = await catalogOf(GOING.replace('REMAP', 'false'), clock);
+  assert.throws(() => catalog.require('old', 'text'), { code: 'MODEL_RETIRED' });
+  clock.setWallBack(30 * 86_400_000);
+  assert.equal(catalog.require('old', 'text').model.id, 'old');
+  clock.advance(10 * 86_400_000);
+  assert.throws(() => catalog.require('old', 'text'), { code: 'MODEL_RETIRED' });
+});
+
 test('a lookup among ten thousand models is as fast as among ten', async () => {
   const catalog = await catalogOf('');
   const many = (count: number): DiscoveredModel[] =>

@@ -91,6 +91,7 @@ interface Snapshot {
   readonly models: ReadonlyMap<string, CatalogModel>;
   readonly traits: ReadonlyMap<ModelType, ReadonlyMap<string, CatalogModel>>;
   readonly lookup: ModelLookup;
+  readonly builtAtMs: number;
   /** Time of the next deprecation change, at which the snapshot must be rebuilt. */
   readonly validUntilMs: number;
   readonly bodies: Map<string, Buffer>;
@@ -253,7 +254,10 @@ export class Catalog {
   }
 
   #current(): Snapshot {
-    if (this.#clock.nowMs() >= this.#snapshot.validUntilMs) this.#snapshot = this.#build();
+    const nowMs = this.#clock.nowMs();
+    const { builtAtMs, validUntilMs } = this.#snapshot;
+    // The clock may have been set back.
+    if (nowMs >= validUntilMs || nowMs < builtAtMs) this.#snapshot = this.#build();
     return this.#snapshot;
   }
 
@@ -288,6 +292,7 @@ export class Catalog {
       models,
       traits,
       lookup: new ModelLookup(models, traits, `${service.name}-`),
+      builtAtMs: nowMs,
       validUntilMs: all.reduce((least, model) => Math.min(least, model.stageEndsMs), Infinity),
       bodies: new Map(),
     };
