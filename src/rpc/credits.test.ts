@@ -46,6 +46,24 @@ function creditTests(
     assert.equal(await credits.used('alice'), 0);
   });
 
+  test('credits counted by a clock that was ahead leave the window 24 hours after it is set back', async () => {
+    const clock = new TestClock();
+    const credits = new Kind(await openStore(), clock);
+    assert.equal((await credits.reserve('alice', 300, CAP)).ok, true);
+    clock.advance(MINUTE_MS);
+    const late = await credits.reserve('alice', 300, CAP);
+    assert.equal((await credits.reserve('bob', CAP, CAP)).ok, true);
+    clock.setWallBack(30 * DAY_MS);
+    assert.equal(await credits.used('alice'), 600);
+    assert.equal((await credits.reserve('alice', 400, CAP)).ok, true);
+    assert.equal((await credits.reserve('bob', 1, CAP)).ok, false);
+    assert.ok(late.ok);
+    await credits.correct(late.reservation, 0);
+    clock.advance(DAY_MS + MINUTE_MS);
+    assert.deepEqual([await credits.used('alice'), await credits.used('bob')], [0, 0]);
+    assert.equal((await credits.reserve('alice', CAP, CAP)).ok, true);
+  });
+
   test('the cap agrees with a plain model over random days with restarts', async () => {
     const store = await openStore();
     const step = fc.record({

@@ -11,6 +11,8 @@ import { type Clock, MINUTE_MS } from '../core/clock.ts';
 import { Batcher, type Queryable, type Store } from '../db/db.ts';
 
 const WINDOW_MINUTES = 1_440;
+/** Clocks of processes differ by less; a later minute is one of a clock that was set back. */
+const MAX_AHEAD_MINUTES = 60;
 /** A crash may lose the last milliseconds of a limit, which costs no money. */
 const NOT_DURABLE = { durable: false } as const;
 const MAX_BATCH = 128;
@@ -184,7 +186,8 @@ export class MemoryCredits implements Credits {
   /** The window of a caller in the current minute; `undefined` if it has to be read first. */
   #current(caller: string): MemoryWindow | undefined {
     const window = this.#windows.get(caller);
-    if (window === undefined || window.minute < minuteOf(this.#clock)) return undefined;
+    const aheadMinutes = (window?.minute ?? 0) - minuteOf(this.#clock);
+    if (aheadMinutes < 0 || aheadMinutes > MAX_AHEAD_MINUTES) return undefined;
     return this.#opening.size > 0 && this.#opening.has(caller) ? undefined : window;
   }
 
@@ -342,6 +345,7 @@ async function roll(tx: Queryable, caller: string, minute: number): Promise<Wind
     [caller, minute],
   );
   if (row === undefined) return { minute, current: 0, total: 0 };
+  if (row.minute > minute + MAX_AHEAD_MINUTES) return await setBack(tx, caller, minute, row.total);
   if (row.minute >= minute) {
     return { minute: Number(row.minute), current: Number(row.current), total: Number(row.total) };
   }
@@ -367,4 +371,19 @@ async function roll(tx: Queryable, caller: string, minute: number): Promise<Wind
     [caller, minute, total],
   );
   return { minute, current: 0, total };
+}
+
+/** Counts all credits of a window in `minute`, because its minutes would expire too late. */
+async function setBack(
+  tx: Queryable,
+  caller: string,
+  minute: number,
+  total: bigint,
+): Promise<Window> {
+  await tx.query('DELETE FROM rpc_credit WHERE caller = $1', [caller]);
+  await tx.query(
+    'UPDATE rpc_credit_window SET minute = $2, current = $3, total = $3 WHERE caller = $1',
+    [caller, minute, total],
+  );
+  return { minute, current: Number(total), total: Number(total) };
 }
