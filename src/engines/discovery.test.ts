@@ -10,7 +10,12 @@ import {
 import { afterEach, suite, test } from 'node:test';
 
 import type { DiscoveredModel } from '../catalog/catalog.ts';
+import { type Config, loadConfig } from '../config/config.ts';
+import { systemClock } from '../core/clock.ts';
+import { silentLog } from '../core/log.ts';
+import { seededIds } from '../../test/support/seeded-ids.ts';
 import { discoverEngines, type LocalEngine, USUAL_TARGETS } from './discovery.ts';
+import { EngineRegistry } from './registry.ts';
 import { startTestLlama } from '../../test/support/test-llama.ts';
 
 suite('engines on local ports', () => {
@@ -272,5 +277,47 @@ suite('engines on local ports', () => {
       );
       assert.deepEqual(await discover('vllm', origin, 300), []);
     });
+  });
+
+  test('found and configured engines with the same name serve their own models', async (t) => {
+    const urls: string[] = [];
+    for (const id of ['first', 'second', 'own'])
+      urls.push(`${await jsonServer({ '/v1/models': listOf({ id }) })}/v1`);
+    const [own = '', ...found] = urls.toReversed();
+    const configOf = async (yaml: string): Promise<Config> => {
+      const common = `embedded: { enabled: false }\ndiscovery: { urls: ${JSON.stringify(found)} }\n`;
+      const readFile = async (path: string) =>
+        path === '/srv/farebox.yaml' ? common + yaml : undefined;
+      const loaded = await loadConfig({ env: {}, cwd: '/srv', readFile });
+      assert.ok(loaded.ok);
+      return loaded.config;
+    };
+    const config = { current: await configOf('') };
+    const registry = new EngineRegistry({
+      config,
+      clock: systemClock(),
+      ids: seededIds(1),
+      log: silentLog,
+      canSearch: false,
+      videoConstraints: () => ({}),
+      observe: undefined,
+    });
+    t.after(() => registry.close());
+    const { catalog, engines } = registry;
+    await registry.localEngines.start();
+    const served = (): Promise<(string | boolean)[]> =>
+      Promise.all(
+        catalog.models().map(async ({ id, replicas: [replica] }) => {
+          const list = await engines.probe(replica!.engine);
+          return list.ok && list.models.includes(id) && id;
+        }),
+      );
+    assert.deepEqual((await served()).sort(), ['first', 'second']);
+    const model = 'id: own, context: 10, price: { input: 1, output: 1 }';
+    config.current = await configOf(
+      `engines: { vllm: { url: ${own} } }\nmodels: [{ ${model}, replicas: [{ engine: vllm }] }]\n`,
+    );
+    registry.configure();
+    assert.deepEqual((await served()).sort(), ['first', 'own', 'second']);
   });
 });

@@ -244,6 +244,28 @@ async function readJson(body: AsyncIterable<Uint8Array>): Promise<unknown> {
   return JSON.parse(Buffer.concat(chunks).toString('utf8')) as unknown;
 }
 
+/**
+ * The engines with ids that are not in `taken`, so that each model is called at its own server: a
+ * second engine of a kind is for example `vllm-2`.
+ */
+export function withFreeIds(
+  found: readonly FoundEngine[],
+  taken: Iterable<string>,
+): (FoundEngine & { readonly id: string })[] {
+  const used = new Set(taken);
+  return found.map((one) => {
+    const { engine } = one;
+    let id: string = engine;
+    for (let number = 2; used.has(id); number += 1) id = `${engine}-${number}`;
+    used.add(id);
+    const models = one.models.map((model) => {
+      const replicas = model.replicas.map((replica) => ({ ...replica, engine: id }));
+      return { ...model, replicas };
+    });
+    return { ...one, id, models };
+  });
+}
+
 /** Maps URLs to the engine of their usual port; other ports are queried by the OpenAI protocol. */
 export function probeTargets(urls: readonly string[]): ProbeTarget[] {
   return urls.map((url) => {

@@ -78,11 +78,12 @@ export class EngineRegistry {
   }
 
   #refresh(): void {
-    this.engines.update([
-      ...configuredEngines(this.#config.current),
-      ...this.localEngines.engines(),
-    ]);
     const { localEngines } = this;
+    const configured = configuredEngines(this.#config.current);
+    const ids = new Set(configured.map(({ id }) => id));
+    // The process that runs the local engines may not have read a new name of the configuration yet.
+    const local = localEngines.engines().filter(({ id }) => !ids.has(id));
+    this.engines.update([...configured, ...local]);
     this.catalog.setDiscovered(localEngines.models(), localEngines.areStarting);
   }
 }

@@ -171,7 +171,8 @@ const LOCAL: Readonly<Record<string, EngineDialect>> = {
 };
 
 export function localDialect(engineId: string): EngineDialect {
-  return LOCAL[engineId] ?? EMBEDDED;
+  // A second engine of a kind has a number, such as `vllm-2`.
+  return LOCAL[engineId] ?? LOCAL[engineId.slice(0, engineId.lastIndexOf('-'))] ?? EMBEDDED;
 }
 
 type DialectSettings = Pick<Engine, 'url' | 'dialect' | 'quirks' | 'continuousUsage'> &

@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import { Fault } from '../../core/faults.ts';
 import { fitToModel, type ModelAbilities } from './capability-gates.ts';
 import { parseChatRequest, type ChatRequest } from './chat-request.ts';
-import { engineDialect, withoutRefused } from './engine-dialect.ts';
+import { engineDialect, localDialect, withoutRefused } from './engine-dialect.ts';
 import { engineFields, engineRequest, type EngineTarget } from './engine-request.ts';
 import { anyCharacter } from '../../../test/support/any-character.ts';
 
@@ -247,6 +247,12 @@ test('a dialect is a preset by name or host, with the configured changes', () =>
     fallbacks: [{ model: 'x' }],
     messages: roles('developer'),
   });
+});
+
+test('a second engine found on this machine has the dialect of its kind', () => {
+  for (const kind of ['vllm', 'ollama', 'llama.cpp', 'lm-studio'])
+    assert.equal(localDialect(`${kind}-2`), localDialect(kind));
+  assert.notEqual(localDialect('ollama'), localDialect('embedded'));
 });
 
 test('a rejected parameter is left out unless it is essential', () => {

@@ -13,7 +13,13 @@ import type { DiscoveredModel, ModelOutage } from '../../catalog/catalog.ts';
 import type { Config } from '../../config/config.ts';
 import { SECOND_MS } from '../../core/clock.ts';
 import { reasonOf } from '../../core/log.ts';
-import { type FoundEngine, LOOK_LIMIT_MS, discoverEngines, probeTargets } from '../discovery.ts';
+import {
+  type FoundEngine,
+  LOOK_LIMIT_MS,
+  discoverEngines,
+  probeTargets,
+  withFreeIds,
+} from '../discovery.ts';
 import { Engines, type EngineSettings, type ProbeResult } from '../engines.ts';
 import { type WorkFolder, openWorkFolder } from '../work-folder.ts';
 import { EmbeddedEngine, type EngineProbe } from './embedded-engine.ts';
@@ -214,7 +220,7 @@ export class LocalEngines implements LocalEngineSource {
         const settings = engine.settings();
         return settings.length > 0 ? settings : (old?.engine.settings() ?? []);
       }),
-      ...this.#found.map(({ engine: id, url }) => ({ id, protocol: 'openai' as const, url })),
+      ...this.#named().map(({ id, url }) => ({ id, protocol: 'openai' as const, url })),
       ...this.#engines.flatMap((engine) => engine.settings()),
       ...(this.#demo?.settings() ?? []),
     ];
@@ -226,8 +232,13 @@ export class LocalEngines implements LocalEngineSource {
     return [...offered, ...[...this.#awaited.values()].filter(({ id }) => !ids.has(id))];
   }
 
+  /** The found engines, with other ids than those of the configuration. */
+  #named(): ReturnType<typeof withFreeIds> {
+    return withFreeIds(this.#found, Object.keys(this.#config.engines));
+  }
+
   #offered(): DiscoveredModel[] {
-    const found = this.#found.flatMap(({ models }) => models);
+    const found = this.#named().flatMap(({ models }) => models);
     return [...found, ...this.#engines.flatMap((engine) => engine.models())];
   }
 
@@ -310,8 +321,8 @@ export class LocalEngines implements LocalEngineSource {
   async #look(limitMs?: number): Promise<void> {
     const { urls } = this.#parts.config.discovery;
     const found = await discoverEngines(probeTargets(urls), limitMs);
-    for (const { engine, models } of found) {
-      if (this.#found.some((known) => known.engine === engine)) continue;
+    for (const { engine, url, models } of found) {
+      if (this.#found.some((known) => known.url === url)) continue;
       this.#parts.log.info({ engine, models: models.length }, 'Found an engine on this machine');
     }
     this.#found = found;
