@@ -159,6 +159,34 @@ suite('engines on local ports', () => {
       assert.equal((await discover('vllm', target.origin)).length, 1);
     });
 
+    test('an engine that is too busy to respond in time keeps its models', async () => {
+      const busy = new Set<string>();
+      const show = { capabilities: ['vision'], model_info: { 'a.context_length': 8_192 } };
+      const bodies: Readonly<Record<string, unknown>> = {
+        '/v1/models': listOf({ id: 'm' }),
+        '/api/tags': { models: [{ name: 'm' }] },
+        '/api/show': show,
+      };
+      const server = createServer(({ url = '' }, response) => {
+        if (busy.has(url)) return;
+        response.writeHead(200, { 'content-type': 'application/json' });
+        response.end(JSON.stringify(bodies[url]));
+      });
+      const targets = [{ engine: 'ollama', origin: await listen(server) }] as const;
+      const found = await discoverEngines(targets, 60_000);
+      assert.deepEqual(found[0]!.models[0]!.capabilities, ['vision', 'responseSchema']);
+      for (const path of Object.keys(bodies)) {
+        busy.add(path);
+        assert.deepEqual(await discoverEngines(targets, 300, found), found, path);
+        busy.delete(path);
+      }
+      server.closeAllConnections();
+      await new Promise((resolve) => {
+        servers.pop()!.close(resolve);
+      });
+      assert.deepEqual(await discoverEngines(targets, 60_000, found), []);
+    });
+
     test('it ignores an invalid context size', async () => {
       const wrong = [0, -1, 1.5, 1e300, '8192', null];
       const origin = await jsonServer({

@@ -82,33 +82,40 @@ const LlamaProps = z.looseObject({
 });
 
 /**
- * Returns the engines that respond, with a limit of `limitMs` for each of two requests per engine.
- * Never throws.
+ * Returns the engines that respond, with a limit of `limitMs` for each of two requests per engine,
+ * and those of `before` that are too busy to respond in time. Never throws.
  */
 export async function discoverEngines(
   targets: readonly ProbeTarget[] = USUAL_TARGETS,
   limitMs = START_LIMIT_MS,
+  before: readonly FoundEngine[] = [],
 ): Promise<FoundEngine[]> {
-  const found = await Promise.all(targets.map((target) => probe(target, limitMs)));
+  const found = await Promise.all(targets.map((target) => probe(target, limitMs, before)));
   return found.filter((engine) => engine !== undefined);
 }
 
 async function probe(
   { engine, origin }: ProbeTarget,
   limitMs: number,
+  before: readonly FoundEngine[],
 ): Promise<FoundEngine | undefined> {
+  const url = `${origin}/v1`;
+  const known = before.find((one) => one.url === url);
   const signal = AbortSignal.timeout(limitMs);
-  const list = await fetchJson(ModelList, `${origin}/v1/models`, signal);
-  if (list === undefined) return undefined;
+  const list = await fetchJson(ModelList, `${url}/models`, signal);
+  if (list === undefined) return signal.aborted ? known : undefined;
   const named = list.data.filter(({ id }) => id.length <= MAX_ID_CHARACTERS);
   const ids = named.map((model) => model.id);
-  const details = await DETAILS[engine](origin, ids, AbortSignal.timeout(limitMs));
+  const late = AbortSignal.timeout(limitMs);
+  const details = await DETAILS[engine](origin, ids, late);
+  // Without details the models would lose their properties.
+  if (late.aborted && known !== undefined) return known;
   const models = named.map(({ id, max_model_len, meta }) => {
     const listed = max_model_len ?? meta?.n_ctx ?? meta?.n_ctx_train;
     const { contextTokens = listed, ...known } = details.get(id) ?? {};
     return offered(engine, id, { ...known, contextTokens });
   });
-  return { engine, url: `${origin}/v1`, models };
+  return { engine, url, models };
 }
 
 /** Capabilities in the terms of engines, mapped to those of the catalog. */

@@ -320,7 +320,7 @@ export class LocalEngines implements LocalEngineSource {
 
   async #look(limitMs?: number): Promise<void> {
     const { urls } = this.#parts.config.discovery;
-    const found = await discoverEngines(probeTargets(urls), limitMs);
+    const found = await discoverEngines(probeTargets(urls), limitMs, this.#found);
     for (const { engine, url, models } of found) {
       if (this.#found.some((known) => known.url === url)) continue;
       this.#parts.log.info({ engine, models: models.length }, 'Found an engine on this machine');
