@@ -14,6 +14,7 @@ import { type Config, loadConfig } from '../config/config.ts';
 import { systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
+import { until } from '../../test/support/until.ts';
 import { discoverEngines, type LocalEngine, USUAL_TARGETS } from './discovery.ts';
 import { EngineRegistry } from './registry.ts';
 import { startTestLlama } from '../../test/support/test-llama.ts';
@@ -347,5 +348,16 @@ suite('engines on local ports', () => {
     );
     registry.configure();
     assert.deepEqual((await served()).sort(), ['first', 'own', 'second']);
+    const { discovery } = config.current;
+    for (const [change, ids] of [
+      [{ urls: discovery.urls.slice(1) }, ['first', 'own']],
+      [{ enabled: false }, ['own']],
+      [{}, ['first', 'own', 'second']],
+    ] as const) {
+      config.current = { ...config.current, discovery: { ...discovery, ...change } };
+      registry.configure();
+      const current = (): string[] => catalog.models().map(({ id }) => id);
+      await until(() => current().sort().join() === ids.join(), ids.join(), 200);
+    }
   });
 });

@@ -118,8 +118,7 @@ export class LocalEngines implements LocalEngineSource {
    * rejects.
    */
   async start(): Promise<void> {
-    const { discovery } = this.#config;
-    if (discovery.enabled) this.#firstLook = this.#look();
+    this.#firstLook = this.#look();
     const hasPackages = this.#hasLlamaPackages();
     const wantsLlama = hasPackages || this.#needsLlama();
     const engines = wantsLlama ? this.#engines : this.#engines.slice(1);
@@ -136,13 +135,8 @@ export class LocalEngines implements LocalEngineSource {
 
   /** Runs after the engines for text have started or failed. */
   async #continueStart(): Promise<void> {
-    const { config, clock } = this.#parts;
-    const { discovery } = config;
     if (this.#abort.signal.aborted) return;
-    if (discovery.enabled) {
-      const everyMs = discovery.everySeconds * SECOND_MS;
-      this.#stopLooking = clock.every(everyMs, () => void this.#look(LOOK_LIMIT_MS));
-    }
+    this.#lookLater();
     await this.#startDemo();
     this.#mediaStart = this.#startMedia().then(() => {
       if (this.#abort.signal.aborted) return;
@@ -177,7 +171,11 @@ export class LocalEngines implements LocalEngineSource {
   }
 
   configure(config: Config): void {
+    const { discovery } = this.#config;
     this.#config = config;
+    // Before the start, the start applies it.
+    if (this.#firstLook !== undefined && !isDeepStrictEqual(discovery, config.discovery))
+      void this.#lookAgain();
     if (this.#demo !== undefined) this.#changed();
     // Before the start, the start applies it.
     if (this.#isStarted) void this.#startProviders();
@@ -318,9 +316,26 @@ export class LocalEngines implements LocalEngineSource {
     }
   }
 
+  #lookLater(): void {
+    const { enabled, everySeconds } = this.#config.discovery;
+    this.#stopLooking?.();
+    if (!enabled || this.#abort.signal.aborted) return;
+    this.#stopLooking = this.#parts.clock.after(everySeconds * SECOND_MS, () => {
+      void this.#lookAgain();
+    });
+  }
+
+  async #lookAgain(): Promise<void> {
+    await this.#look(LOOK_LIMIT_MS);
+    this.#lookLater();
+  }
+
   async #look(limitMs?: number): Promise<void> {
-    const { urls } = this.#parts.config.discovery;
-    const found = await discoverEngines(probeTargets(urls), limitMs, this.#found);
+    const { discovery } = this.#config;
+    const targets = discovery.enabled ? probeTargets(discovery.urls) : [];
+    const found = await discoverEngines(targets, limitMs, this.#found);
+    // The change has begun another search.
+    if (!isDeepStrictEqual(discovery, this.#config.discovery)) return;
     for (const { engine, url, models } of found) {
       if (this.#found.some((known) => known.url === url)) continue;
       this.#parts.log.info({ engine, models: models.length }, 'Found an engine on this machine');
