@@ -359,6 +359,35 @@ describe('processes with one database', () => {
     heads.close();
   });
 
+  test('advance although the clock of the database was set back', async () => {
+    const store = await fixture.open(RPC_MIGRATIONS, await fixture.freshUrl());
+    assert.ok(isShared(store));
+    const heads = new ServedHeads(store, systemClock());
+    const number = async (): Promise<number> => {
+      await heads.prepare('base-mainnet');
+      return heads.current('base-mainnet') ?? 0;
+    };
+    await heads.offer('base-mainnet', 1);
+    assert.equal(await number(), 1);
+    await heads.offer('base-mainnet', 2);
+    // As if the clock had been an hour ahead.
+    await store.query(
+      'UPDATE rpc_head SET effective = effective + 3600000, confirmed = confirmed + 3600000',
+    );
+    const seen: number[] = [];
+    for (let at = 0; at < 30; at += 1) {
+      await heads.offer('base-mainnet', 3 + at);
+      seen.push(await number());
+      await sleep(100);
+    }
+    assert.deepEqual(
+      seen,
+      seen.toSorted((one, other) => one - other),
+    );
+    assert.ok(seen.at(-1)! > 3, seen.join());
+    heads.close();
+  });
+
   test('a head takes effect at the same time everywhere', async () => {
     const url = await fixture.freshUrl();
     const clock = systemClock();

@@ -94,7 +94,8 @@ export class ServedHeads {
       this.#heads.set(network, { number, previous: 0, effectiveMs: 0, confirmedMs: nowMs });
       return;
     }
-    if (before === number && nowMs - confirmedMs < CONFIRM_MS) return;
+    // Later than now if the clock of the database was set back.
+    if (before === number && Math.abs(nowMs - confirmedMs) < CONFIRM_MS) return;
     try {
       await store.query(ANNOUNCE, [network, number, this.#clock.nowMs()]);
       if (before === 0) await this.#read(store);
@@ -163,17 +164,22 @@ export class ServedHeads {
 const READ = `SELECT network, number, previous, effective, confirmed, clock.now
   FROM (SELECT now_ms($1) AS now) AS clock LEFT JOIN rpc_head ON TRUE`;
 
+/** An announcement of a clock that was set back: no announcement takes effect that late. */
+const IS_AHEAD = `rpc_head.effective > excluded.effective + ${ANNOUNCE_MS}`;
+
 /**
- * The next head is announced when the previous one is in effect. One statement, so that no pause of
- * this process can delay its commit.
+ * The next head is announced when the previous one is in effect, or would never be. One statement, so
+ * that no pause of this process can delay its commit.
  */
 const ANNOUNCE = `INSERT INTO rpc_head (network, number, previous, effective, confirmed)
   SELECT $1::text, $2::bigint, 0, now_ms($3) + ${ANNOUNCE_MS}, now_ms($3)
   WHERE set_config('synchronous_commit', 'off', TRUE) = 'off'
-  ON CONFLICT (network) DO UPDATE SET number = excluded.number, previous = rpc_head.number,
-    effective = CASE WHEN rpc_head.number = excluded.number
+  ON CONFLICT (network) DO UPDATE SET number = excluded.number,
+    previous = CASE WHEN ${IS_AHEAD} THEN rpc_head.previous ELSE rpc_head.number END,
+    effective = CASE WHEN rpc_head.number = excluded.number AND NOT ${IS_AHEAD}
       THEN rpc_head.effective ELSE excluded.effective END,
     confirmed = excluded.confirmed
-  WHERE rpc_head.effective <= excluded.confirmed AND (rpc_head.number <= excluded.number
+  WHERE (rpc_head.effective <= excluded.confirmed OR ${IS_AHEAD})
+    AND (rpc_head.number <= excluded.number
     OR rpc_head.confirmed < excluded.confirmed - ${UNCONFIRMED_MS})
     AND clock_timestamp() < statement_timestamp() + INTERVAL '${LATE_MS} milliseconds'`;
