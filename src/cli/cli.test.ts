@@ -19,8 +19,12 @@ import { type ProcessResponses, processResponses } from '../../test/app/process-
 import { freePort } from '../../test/support/free-port.ts';
 import { TestUpstream } from '../../test/support/test-upstream.ts';
 import { runCli } from '../../test/support/run-cli.ts';
+import { loadConfig } from '../config/config.ts';
+import type { App } from '../server/server.ts';
 import { commandLine } from './cli.ts';
 import { commandsBelow, nameOf } from './command.ts';
+import { logFor, watchSettings } from './server-start.ts';
+import type { Console } from './terminal.ts';
 
 const BINARY = join(import.meta.dirname, '..', '..', 'bin', 'farebox.mjs');
 const NOWHERE = { write: () => undefined };
@@ -568,4 +572,35 @@ describe('wrong usage', () => {
     const { out } = await inEmptyFolder('--help');
     for (const name of COMMANDS.map(nameOf)) assert.match(out, new RegExp(`^  ${name} `, 'm'));
   });
+});
+
+test('a changed `log.level` applies to a running server', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-level-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, 'farebox.yaml');
+  const written: string[] = [];
+  const terminal: Console = {
+    argv: [],
+    env: { FAREBOX_CONFIG: file },
+    cwd: folder,
+    stdout: NOWHERE,
+    stderr: { write: (text) => written.push(text) },
+    onSignal: () => undefined,
+  };
+  writeFileSync(file, 'log: { level: silent }\n');
+  const settings = await loadConfig(terminal);
+  assert.ok(settings.ok);
+  const log = logFor(terminal, settings.config, true);
+  const app = { configure: () => undefined } as unknown as App; // no other member is used
+  const watch = watchSettings(terminal, app, settings, log);
+  t.after(() => watch.stop());
+  log.error({}, 'Before');
+  writeFileSync(file, 'log: { level: warn }\n');
+  await watch.check(true);
+  log.info({}, 'Below');
+  log.warn({}, 'After');
+  assert.deepEqual(
+    written.map((line) => JSON.parse(line).msg),
+    ['After'],
+  );
 });

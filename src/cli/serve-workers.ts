@@ -10,6 +10,7 @@ import { type Config, loadConfig } from '../config/config.ts';
 import { MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
+import type { LeveledLog } from '../observability/log-writer.ts';
 import { countRejections } from '../server/unhandled-rejections.ts';
 import { serverDownloads } from './progress.ts';
 import { startupBanner, stopSignal } from './server-start.ts';
@@ -27,7 +28,7 @@ const CLOSING_GRACE_MS = 10 * SECOND_MS;
 interface PrimaryOptions {
   readonly console: Console;
   readonly config: Config;
-  readonly log: Log;
+  readonly log: LeveledLog;
   readonly workers: number;
   readonly json: boolean;
 }
@@ -185,9 +186,12 @@ class Primary {
 
   /** Every worker reports the change; engines with unchanged settings continue. */
   async #reloadEngines(): Promise<void> {
-    const { env, cwd } = this.#options.console;
+    const { console, log } = this.#options;
+    const { env, cwd } = console;
     const loaded = await loadConfig({ env, cwd });
-    if (loaded.ok && !this.#isStopping) this.#engines.configure(loaded.config);
+    if (!loaded.ok || this.#isStopping) return;
+    log.setLevel(loaded.config.log.level);
+    this.#engines.configure(loaded.config);
   }
 
   /** Collects the views of all other workers. A worker that does not respond in time is left out. */

@@ -4,7 +4,7 @@ import { resolve } from 'node:path';
 import { type App, type AppParts, BASE_PATH, startApp } from '../server/server.ts';
 import type { Operations } from '../server/ops/admin.ts';
 import type { FirstOwner } from '../server/stores.ts';
-import { logWriter } from '../observability/log-writer.ts';
+import { type LeveledLog, logWriter } from '../observability/log-writer.ts';
 import { countRejections } from '../server/unhandled-rejections.ts';
 import {
   CONFIG_FILE,
@@ -15,7 +15,6 @@ import {
 } from '../config/config.ts';
 import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
-import type { Log } from '../core/log.ts';
 import { formatUsd } from '../core/money.ts';
 import { packagePath } from '../core/package-root.ts';
 import { makeLasting } from '../core/young-generation.ts';
@@ -40,7 +39,7 @@ function packageField(file: string, name: 'revision' | 'version'): string | unde
   return (fields as { readonly [key in typeof name]?: string })[name]; // our own files
 }
 
-export function logFor(console: Console, config: Config, json: boolean): Log {
+export function logFor(console: Console, config: Config, json: boolean): LeveledLog {
   const { format, level } = config.log;
   const pretty =
     !json && (format === 'pretty' || (format === 'auto' && console.stderr.isTTY === true));
@@ -135,7 +134,7 @@ export function watchSettings(
   console: Console,
   app: App,
   settings: Settings,
-  log: Log,
+  log: LeveledLog,
 ): ConfigWatch {
   const { env, cwd } = console;
   const watch = new ConfigWatch({
@@ -144,6 +143,7 @@ export function watchSettings(
     load: () => reloadConfig({ env, cwd }),
     clock: systemClock(),
     onConfig: (next, difference) => {
+      log.setLevel(next.log.level);
       app.configure(next);
       log.info({ changed: difference.changed }, 'Applied the changed configuration');
       if (difference.restart.length === 0) return;

@@ -166,7 +166,7 @@ export const LogSection = group({
   format: z
     .enum(['auto', 'json', 'pretty'])
     .default('auto')
-    .describe('`auto` is `pretty` on a terminal and `json` otherwise.'),
+    .describe('`auto` is `pretty` on a terminal and `json` otherwise. A change needs a restart.'),
   failedPrompts: flag(false).describe(
     'Store the beginning of the body of each failed request, at most 8 KiB, with its record: it contains the prompt. By default prompts are never stored.',
   ),

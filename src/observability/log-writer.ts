@@ -32,13 +32,18 @@ export function printable(text: string): string {
   );
 }
 
+/** A log whose level can change. */
+export interface LeveledLog extends Log {
+  setLevel(level: Level): void;
+}
+
 const HIDDEN = new Set(['apiKey', 'secret', 'authorization', 'password']);
 
-export function logWriter({ level: least, pretty, clock, write }: LogWriterOptions): Log {
+export function logWriter({ level, pretty, clock, write }: LogWriterOptions): LeveledLog {
   // Many lines share a second.
   let second = -1;
   let beginning = '';
-  const at = (level: Level) => {
+  const at = (level: Level, least: Level) => {
     if (LEVELS.indexOf(level) < LEVELS.indexOf(least)) return () => undefined;
     return (fields: LogFields, msg: string): void => {
       const nowMs = clock.nowMs();
@@ -55,7 +60,17 @@ export function logWriter({ level: least, pretty, clock, write }: LogWriterOptio
       write(`{"level":"${level}","time":"${time}",${printable(rest)}\n`);
     };
   };
-  return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
+  const from = (least: Level) => ({
+    debug: at('debug', least),
+    info: at('info', least),
+    warn: at('warn', least),
+    error: at('error', least),
+  });
+  const log = {
+    ...from(level),
+    setLevel: (least: Level) => void Object.assign(log, from(least)),
+  };
+  return log;
 }
 
 /** Returns the fields with secrets redacted, at the top and one level below. */
