@@ -472,7 +472,7 @@ test('`describeConfig` masks all secrets', async () => {
       'metrics: { token: hunter7 }',
       'tracing: { endpoint: https://t.example, headers: { authorization: hunter8 } }',
       'embedded: { proxy: "http://u:hunter3@p.example/?k=hunter4" }',
-      'rpc: { networks: { ethereum-mainnet: { upstreams: [{ url: "https://node.example/v2/hunter9" }] } } }',
+      'rpc: { networks: { ethereum-mainnet: { upstreams: [{ url: "https://node.example/v2/hunter9", headers: { x-any: hunter10 } }] } } }',
     ].join('\n'),
   );
   const text = describeConfig(config);

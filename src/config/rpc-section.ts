@@ -15,6 +15,7 @@ const Upstream = z.strictObject({
   headers: z
     .record(z.string(), z.string())
     .optional()
+    .meta({ secret: true })
     .describe('Additional headers of every request to the node.'),
   ...routeSettings(),
   kind: z
