@@ -165,6 +165,13 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
     ],
   ],
   [
+    'a price of RPC credits that is finer than the unit of the ledger',
+    'rpc: { usdPerCredit: 6.25e-10 }\n',
+    [
+      'farebox.yaml:1:22: rpc.usdPerCredit: Must be an amount of USD, zero or more, with at most 9 decimals, for example 0.30',
+    ],
+  ],
+  [
     'several mistakes, in the order of the file',
     'service: { name: My-API }\nmodels:\n  - id: a\n    contxt: 8\n    price: { input: -1, output: 1 }\n    traits: default\n',
     [

@@ -3,7 +3,7 @@
  * a configured node replaces the public ones of its network.
  */
 import * as z from 'zod';
-import { group, routeSettings, Text } from './setting-kinds.ts';
+import { group, routeSettings, Text, usd } from './setting-kinds.ts';
 
 const Upstream = z.strictObject({
   url: z
@@ -65,10 +65,9 @@ export const RpcSection = group({
     .default(true)
     .describe('Use public nodes for networks without a node of your own.'),
   allow: z.array(z.string()).default([]).describe('Names of optional methods to allow.'),
-  usdPerCredit: z
-    .union([z.string(), z.number()])
-    .default('6.25e-7')
-    .describe('Price of one credit, in USD with at most 9 decimals.'),
+  usdPerCredit: usd('6.25e-7').describe(
+    'Price of one credit, in USD with at most 9 decimals. Default: 6.25e-7.',
+  ),
   creditsPerDay: z
     .int()
     .min(1)
