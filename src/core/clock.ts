@@ -13,20 +13,28 @@ export interface Clock {
   after(ms: number, work: () => void): () => void;
 }
 
+/** Node fires a longer timer at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+function timerMs(ms: number): number {
+  return Math.min(ms, LONGEST_TIMER_MS);
+}
+
+/** A timer of more than 24 days fires after 24 days. */
 export function systemClock(): Clock {
   return {
     nowMs: Date.now,
     monotonicMs: performance.now.bind(performance),
     sleep: async (ms, signal) => {
-      await sleepFor(ms, undefined, signal === undefined ? {} : { signal });
+      await sleepFor(timerMs(ms), undefined, signal === undefined ? {} : { signal });
     },
     every: (ms, work) => {
-      const timer = setInterval(work, ms);
+      const timer = setInterval(work, timerMs(ms));
       timer.unref();
       return () => clearInterval(timer);
     },
     after: (ms, work) => {
-      const timer = setTimeout(work, ms);
+      const timer = setTimeout(work, timerMs(ms));
       timer.unref();
       return () => clearTimeout(timer);
     },
