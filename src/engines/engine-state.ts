@@ -106,7 +106,7 @@ export class EngineState {
   replica(model: string): ReplicaState {
     let state = this.#replicas.get(model);
     if (state === undefined) {
-      state = new ReplicaState(model, this.#clock);
+      state = new ReplicaState(model, this.#clock, this.limits.connectMs);
       this.#replicas.set(model, state);
     }
     return state;
@@ -214,6 +214,7 @@ const SHARE_OF_LAST = 0.2;
 export class ReplicaState {
   readonly #model: string;
   readonly #clock: Clock;
+  readonly #connectMs: number;
   readonly #breaker: CircuitBreaker;
   #inFlight = 0;
   #calls = 0;
@@ -232,9 +233,10 @@ export class ReplicaState {
   /** Until then an open breaker applies to all callers: no request caused the failure. */
   #certainUntilMs = 0;
 
-  constructor(model: string, clock: Clock) {
+  constructor(model: string, clock: Clock, connectMs: number) {
     this.#model = model;
     this.#clock = clock;
+    this.#connectMs = connectMs;
     this.#breaker = new CircuitBreaker(clock, BREAKER);
   }
 
@@ -250,7 +252,9 @@ export class ReplicaState {
    * for others.
    */
   isLastResortFor(caller: string): boolean {
-    return this.#breaker.canAdmit || this.#isAlive || this.#isFaultOfOthers(caller);
+    if (this.#breaker.canAdmit || this.#isAlive || this.#isFaultOfOthers(caller)) return true;
+    // Only connections have failed, and that of the probe has not: its call may take minutes.
+    return this.#isDown && this.#breaker.probesForMs > this.#connectMs;
   }
 
   /**

@@ -824,6 +824,27 @@ test('a stream from an engine that has returned does not block other calls until
   assert.ok((await stream.outcome).ok);
 });
 
+test('a long call to an engine that accepts connections again does not block other calls', async (t) => {
+  const port = await freePort();
+  const { clock, pass } = stillClock();
+  const url = `http://127.0.0.1:${port}/v1`;
+  const engines = enginesFor(t, [engine('a', url, { timeLimits: { connectMs: 3_000 } })], clock);
+  for (let round = 0; round < 2; round += 1) await runTo(engines, callTo(ON_A));
+  const back = await TestUpstream.start({ port });
+  t.after(() => back.kill());
+  pass(1_500);
+  const end = Promise.withResolvers<undefined>();
+  back.script.push({ kind: 'answer', after: end.promise });
+  const long = engines.collect(callTo(ON_A, { caller: 'alice' }));
+  await until(() => back.active === 1, 'the request of the long call');
+  const other = () => engines.collect(callTo(ON_A, { caller: 'bob' }));
+  assert.equal(failureOf(await other()).reason, 'unreachable', 'it may still be connecting');
+  pass(4_500);
+  assert.ok((await other()).ok);
+  end.resolve(undefined);
+  assert.ok((await long).ok);
+});
+
 test('an engine that returns 500 is not ready, until it serves a call or is not called for 30 s', async (t) => {
   const { clock, pass } = stillClock();
   const { upstream, engines } = await withOne(t, {}, clock);

@@ -40,6 +40,7 @@ export class CircuitBreaker {
   #state: BreakerState = 'closed';
   #ticket: Ticket = 1;
   #hasProbe = false;
+  #probedAtMs = 0;
   #reopensAtMs = 0;
   #openings = 0;
 
@@ -66,11 +67,17 @@ export class CircuitBreaker {
     return this.state === 'open' ? this.#reopensAtMs - this.#clock.monotonicMs() : 0;
   }
 
+  /** Milliseconds since a half-open breaker has admitted its call; 0 without one. */
+  get probesForMs(): number {
+    return this.#hasProbe ? this.#clock.monotonicMs() - this.#probedAtMs : 0;
+  }
+
   /** Admits a call, or returns `REFUSED`. Pass every ticket to `settle`, once. */
   admit(): Ticket {
     if (this.#state === 'closed') return this.#ticket;
     if (!this.canAdmit) return REFUSED;
     this.#hasProbe = true;
+    this.#probedAtMs = this.#clock.monotonicMs();
     return this.#ticket;
   }
 
