@@ -8,8 +8,10 @@ import { systemIds } from '../../core/ids.ts';
 import { seededIds } from '../../../test/support/seeded-ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { type Clock, systemClock } from '../../core/clock.ts';
+import { type Config, loadConfig } from '../../config/config.ts';
 import { Fault } from '../../core/faults.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
+import { LocalEngines } from './embedded.ts';
 import { EngineProcess } from './supervisor.ts';
 import {
   fetchingOutage,
@@ -265,4 +267,36 @@ test('`packageSet` selects the packages of the lock for one kind of machine', ()
   assert.ok(llama.length > 50, 'with all that it depends on');
   const sentences = packageSet('sentences', linux).packages.map(({ name }) => name);
   assert.ok(sentences.includes('@energetic-ai/core'), 'with a peer');
+});
+
+test('an engine of a provider package serves until a changed one runs, also after two changes', async () => {
+  const configOf = async (key: string): Promise<Config> => {
+    const yaml = `
+embedded: { enabled: false }
+discovery: { enabled: false }
+engines: { clips: { provider: kling, settings: { accessKey: ${key}, secretKey: s } } }
+`;
+    const readFile = async (path: string) => (path.endsWith('farebox.yaml') ? yaml : undefined);
+    const loaded = await loadConfig({ env: { FAREBOX_DATA: folder }, cwd: folder, readFile });
+    assert.ok(loaded.ok);
+    return loaded.config;
+  };
+  const config = await configOf('one');
+  const parts = { clock: systemClock(), ids: systemIds(), log: silentLog };
+  const local = new LocalEngines({ ...parts, config, onChange: () => undefined });
+  try {
+    await local.start();
+    const [first] = local.engines();
+    assert.ok(first !== undefined);
+    local.configure(await configOf('two'));
+    local.configure(await configOf('three'));
+    for (let last = first.url; last === first.url;) {
+      const [now] = local.engines();
+      assert.ok(now !== undefined, 'an engine serves at any time');
+      last = now.url;
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+  } finally {
+    await local.stop();
+  }
 });

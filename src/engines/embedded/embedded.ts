@@ -161,8 +161,16 @@ export class LocalEngines implements LocalEngineSource {
     return this.#offered().some(({ type, outage }) => type === 'text' && outage === undefined);
   }
 
-  /** Removes the demo without weights when another text model is available. */
+  /**
+   * Removes the demo without weights when another text model is available, and engines of provider
+   * packages whose changed one serves.
+   */
   #changed(): void {
+    for (const [id, { settings, engine, old }] of this.#providers) {
+      if (old === undefined || engine.settings().length === 0) continue;
+      this.#providers.set(id, { settings, engine });
+      this.#drain(old.engine, old.settings.totalTimeoutMs);
+    }
     if (this.#demo !== undefined && this.#hasTextModel()) {
       this.#drain(this.#demo, DEMO_GRACE_MS);
       this.#demo = undefined;
@@ -186,18 +194,20 @@ export class LocalEngines implements LocalEngineSource {
     if (this.#abort.signal.aborted) return;
     this.#isStarted = true;
     const { engines, proxies } = this.#config;
-    for (const [id, old] of this.#providers) {
+    for (const [id, { settings, engine, old }] of this.#providers) {
       if (engines[id]?.provider !== undefined) continue;
       this.#providers.delete(id);
-      this.#drain(old.engine, old.settings.totalTimeoutMs);
+      this.#drain(engine, settings.totalTimeoutMs);
+      if (old !== undefined) this.#drain(old.engine, old.settings.totalTimeoutMs);
     }
     const starts = Object.entries(engines).map(async ([id, settings]) => {
-      const old = this.#providers.get(id);
-      if (settings.provider === undefined || isDeepStrictEqual(settings, old?.settings)) return;
+      const before = this.#providers.get(id);
+      if (settings.provider === undefined || isDeepStrictEqual(settings, before?.settings)) return;
+      const isServing = before !== undefined && before.engine.settings().length > 0;
+      if (!isServing) void before?.engine.close();
       const engine = this.#newEngine(providerOffer(this.#parts, { id, settings, proxies }));
-      this.#providers.set(id, { settings, engine, old });
+      this.#providers.set(id, { settings, engine, old: isServing ? before : before?.old });
       await engine.start();
-      if (old !== undefined) this.#drain(old.engine, old.settings.totalTimeoutMs);
     });
     await Promise.all(starts);
   }
