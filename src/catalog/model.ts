@@ -215,7 +215,8 @@ export function discoveredModel(found: DiscoveredModel, given: ModelDefaults): C
     context: type === 'text' ? (found.context ?? defaults.context) : found.context,
     quantization: found.quantization ?? 'not-available',
     reasoningEfforts: found.reasoningEfforts,
-    price: found.price ?? prices[type],
+    // A removed background is sold like an image.
+    price: found.price ?? prices[type === 'inpaint' ? 'image' : type],
     speech: found.speech,
   };
   return { ...configuredModel(settings, found, given), origin, outage: found.outage };

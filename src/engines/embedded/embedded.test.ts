@@ -11,7 +11,9 @@ import { type Clock, systemClock } from '../../core/clock.ts';
 import { type Config, loadConfig } from '../../config/config.ts';
 import { Fault } from '../../core/faults.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
+import { Catalog } from '../../catalog/catalog.ts';
 import { LocalEngines } from './embedded.ts';
+import { mediaOffers } from './offers.ts';
 import { EngineProcess } from './supervisor.ts';
 import {
   fetchingOutage,
@@ -299,4 +301,28 @@ engines: { clips: { provider: kling, settings: { accessKey: ${key}, secretKey: s
   } finally {
     await local.stop();
   }
+});
+
+test('a changed default price applies to the embedded background removal', async () => {
+  const configOf = async (perImage: string): Promise<Config> => {
+    const yaml = `defaults: { price: { image: { perImage: ${perImage} } } }\n`;
+    const readFile = async (path: string) => (path.endsWith('farebox.yaml') ? yaml : undefined);
+    const loaded = await loadConfig({ env: { FAREBOX_DATA: folder }, cwd: folder, readFile });
+    assert.ok(loaded.ok);
+    return loaded.config;
+  };
+  const config = await configOf('0.03');
+  const parts = { clock: systemClock(), ids: systemIds(), log: silentLog };
+  const onChange = (): void => undefined;
+  const [describe] = await mediaOffers({ ...parts, config, onChange }, folder);
+  const offer = describe!(onChange);
+  const catalog = new Catalog({ settings: config, clock: parts.clock });
+  const prices: unknown[] = [];
+  for (const perImage of ['0.03', '0.05']) {
+    catalog.configure(await configOf(perImage));
+    catalog.setDiscovered(offer.models());
+    const [model] = catalog.models();
+    prices.push(model?.type, model?.price?.perImage);
+  }
+  assert.deepEqual(prices, ['inpaint', 30_000_000n, 'inpaint', 50_000_000n]);
 });

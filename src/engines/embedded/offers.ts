@@ -248,7 +248,6 @@ function cutoutOffer(parts: LocalEnginesParts): DescribeEngine {
         origin: 'downloaded',
         description: 'Removes the background of a photograph.',
         replicas: [{ engine: id, model: cutoutModelName(model) }],
-        price: config.defaults.price.image,
       },
     ],
   });
