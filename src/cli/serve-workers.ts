@@ -6,13 +6,14 @@
 import cluster, { type Worker } from 'node:cluster';
 import { LocalEngines } from '../engines/embedded/embedded.ts';
 import { type FirstOwner, openStores, welcomeOwner } from '../server/stores.ts';
-import { type Config, loadConfig } from '../config/config.ts';
+import { type Config, loadConfig, settingsInForce } from '../config/config.ts';
 import { MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import type { LeveledLog } from '../observability/log-writer.ts';
 import { countRejections } from '../server/unhandled-rejections.ts';
 import { serverDownloads } from './progress.ts';
+import type { Settings } from './command.ts';
 import { startupBanner, stopSignal } from './server-start.ts';
 import type { Console } from './terminal.ts';
 import { type FromWorker, Requests, type ToWorker } from './worker.ts';
@@ -27,7 +28,7 @@ const CLOSING_GRACE_MS = 10 * SECOND_MS;
 
 interface PrimaryOptions {
   readonly console: Console;
-  readonly config: Config;
+  readonly settings: Settings;
   readonly log: LeveledLog;
   readonly workers: number;
   readonly json: boolean;
@@ -35,7 +36,8 @@ interface PrimaryOptions {
 
 /** Runs until a signal and returns the exit code. Throws if the database is not PostgreSQL. */
 export async function serveWorkers(options: PrimaryOptions): Promise<number> {
-  const { console, config, log } = options;
+  const { console, log } = options;
+  const { config } = options.settings;
   if (config.databaseUrl.startsWith('sqlite:')) {
     throw new Error(
       `${options.workers} workers need a shared database: set "database" to postgres://… ("farebox move" copies the data), or run one worker`,
@@ -78,6 +80,8 @@ interface Slot {
 
 class Primary {
   readonly #options: PrimaryOptions;
+  /** In force, for workers that start again. */
+  #settings: Settings;
   readonly #clock = systemClock();
   readonly #slots: Slot[] = [];
   readonly #views = new Requests<string>();
@@ -92,9 +96,10 @@ class Primary {
 
   constructor(options: PrimaryOptions) {
     this.#options = options;
-    const { config, log, console } = options;
+    this.#settings = options.settings;
+    const { log, console } = options;
     this.#engines = new LocalEngines({
-      config,
+      config: options.settings.config,
       clock: this.#clock,
       ids: systemIds(),
       log,
@@ -130,7 +135,7 @@ class Primary {
     this.#isStopping = true;
     this.broadcast({ kind: 'stop' });
     this.#checkAllEnded();
-    const { config } = this.#options;
+    const { config } = this.#settings;
     this.#killAfter(config.http.drainSeconds * SECOND_MS + CLOSING_GRACE_MS);
     await this.#allEnded.promise;
     this.#cancelKill?.();
@@ -162,7 +167,10 @@ class Primary {
     let processId: string | undefined;
     slot.startedMs = this.#clock.monotonicMs();
     worker.on('error', (error) => log.debug({ reason: String(error) }, 'Worker channel failed'));
-    worker.on('online', () => worker.send(this.#news()));
+    worker.on('online', () => {
+      worker.send({ kind: 'settings', settings: this.#settings } satisfies ToWorker);
+      worker.send(this.#news());
+    });
     worker.on('message', (message: FromWorker) => {
       if (message.kind === 'views-request') return void this.#collectViews(worker, message);
       if (message.kind === 'view') return this.#views.resolve(message.id, message.view);
@@ -190,8 +198,10 @@ class Primary {
     const { env, cwd } = console;
     const loaded = await loadConfig({ env, cwd });
     if (!loaded.ok || this.#isStopping) return;
-    log.setLevel(loaded.config.log.level);
-    this.#engines.configure(loaded.config);
+    const config = settingsInForce(this.#settings.config, loaded.config);
+    this.#settings = { config, sources: loaded.sources };
+    log.setLevel(config.log.level);
+    this.#engines.configure(config);
   }
 
   /** Collects the views of all other workers. A worker that does not respond in time is left out. */

@@ -49,7 +49,7 @@ async function serve(cli: Cli, wanted: number | undefined): Promise<number> {
   const { config } = settings;
   const log = logFor(console, config, json);
   const workers = wanted ?? config.cluster.workers;
-  if (workers > 1) return serveWorkers({ console, config, workers, json, log });
+  if (workers > 1) return serveWorkers({ console, settings, workers, json, log });
   const app = await startServer({
     config,
     log,

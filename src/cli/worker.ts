@@ -7,10 +7,12 @@ import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { type EngineNews, SharedEngines } from '../engines/shared-engines.ts';
 import type { App, OwnView } from '../server/server.ts';
-import type { Cli } from './command.ts';
+import type { Cli, Settings } from './command.ts';
 import { logFor, operationsOf, startServer, watchSettings } from './server-start.ts';
 
 export type ToWorker =
+  /** The first message: the file may have changed since the start of the server. */
+  | { readonly kind: 'settings'; readonly settings: Settings }
   | { readonly kind: 'engines'; readonly news: EngineNews }
   | { readonly kind: 'reload' }
   | { readonly kind: 'stop' }
@@ -40,6 +42,7 @@ export async function runWorker(cli: Cli): Promise<number> {
     console.onSignal(signal, () => undefined);
   }
   const shared = new SharedEngines(() => send({ kind: 'reloaded' }));
+  const start = Promise.withResolvers<Settings>();
   const stop = Promise.withResolvers<undefined>();
   const views = new Requests<readonly string[]>();
   let isStopping = false;
@@ -47,6 +50,9 @@ export async function runWorker(cli: Cli): Promise<number> {
   let app: App | undefined;
   process.on('message', (message: ToWorker) => {
     switch (message.kind) {
+      case 'settings':
+        start.resolve(message.settings);
+        return;
       case 'engines':
         shared.take(message.news);
         return;
@@ -74,7 +80,7 @@ export async function runWorker(cli: Cli): Promise<number> {
   });
   process.on('disconnect', () => stop.resolve(undefined));
 
-  const settings = await cli.settings();
+  const settings = await start.promise;
   const { config } = settings;
   const log = logFor(console, config, isJson);
   const processId = systemIds().uuid();

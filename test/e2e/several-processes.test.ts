@@ -4,6 +4,8 @@
  * hold behind.
  */
 import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { Pool } from 'undici';
 import { systemClock } from '../../src/core/clock.ts';
@@ -138,6 +140,34 @@ test('workers share a port, are restarted after a kill, and drain after SIGTERM'
   assert.equal(await end(farebox), 0);
   const books = await readBooks(database);
   assert.deepEqual([books.openHolds, books.paid.size], [0, 800]);
+});
+
+test('a restarted worker has the settings of the others, whatever the file says', async () => {
+  const [database, another] = [await emptyPostgresDatabase(), await emptyPostgresDatabase()];
+  const farebox = await start({ database }, ['--workers', '2']);
+  const file = join(farebox.folder, 'farebox.yaml');
+  const yaml = readFileSync(file, 'utf8');
+  const moved = yaml.replace(database, another).replace('level: warn', 'level: info');
+  const times = (text: string): number => farebox.output().split(text).length - 1;
+  for (const [text, report, listening] of [
+    [moved, 'Restart the server to apply', 1],
+    ['rpc: 5', 'it is not valid', 2],
+  ] as const) {
+    writeFileSync(file, text);
+    await soon(report, PATIENCE_MS, async () => (times(report) >= 2 ? true : undefined));
+    const [worker = 0] = await childrenOf(farebox.child.pid ?? 0);
+    process.kill(worker, 'SIGKILL');
+    await soon('a new worker', PATIENCE_MS, async () =>
+      times('Worker listens') === listening ? true : undefined,
+    );
+    const seen = await burst([farebox], farebox.secret ?? '', 40);
+    assert.equal(
+      count(seen, (one) => one.status === 200),
+      40,
+    );
+  }
+  assert.equal(await end(farebox), 0);
+  assert.equal((await readBooks(database)).paid.size, 80);
 });
 
 describe('two workers', () => {
