@@ -92,12 +92,20 @@ export async function fetchPackages(options: PackageFetchOptions): Promise<strin
   );
   try {
     const open = [...set.packages];
+    const failed = new AbortController();
+    const signal = AbortSignal.any([options.signal, failed.signal]);
     const work = async (): Promise<void> => {
       for (let next = open.shift(); next !== undefined; next = open.shift()) {
-        await fetchPackage(next, { ...options, folder: join(draft, next.path), report });
+        await fetchPackage(next, { ...options, signal, folder: join(draft, next.path), report });
       }
     };
-    await Promise.all(Array.from({ length: MAX_CONCURRENT }, work));
+    const all = Array.from({ length: MAX_CONCURRENT }, work);
+    await Promise.all(all).catch(async (error: unknown) => {
+      // The others must not write into the folder that is removed below.
+      failed.abort(error);
+      await Promise.allSettled(all);
+      throw error;
+    });
     await rename(draft, target).catch((error: unknown) => {
       // Another process finished first; its folder has the same contents.
       if (!existsSync(target)) throw error;
