@@ -53,6 +53,16 @@ test('a token or staking contract with a wrong EIP-55 checksum is rejected', asy
   );
 });
 
+test('a daily credit for stake with more decimals than a balance is rejected', async () => {
+  const staking = (usdPerUnit: string): string =>
+    `payments:\n  staking: { rpcUrl: 'https://base.example', contract: '${PAY_TO}', usdPerUnit: ${usdPerUnit} }\n`;
+  assert.match(
+    await refusalOf(staking('0.0000000001')),
+    /usdPerUnit: Must have at most 9 decimals/,
+  );
+  assert.ok((await load(staking('0.000000001'))).ok);
+});
+
 test('an address without a checksum causes a warning', async () => {
   for (const [address, warned] of [
     [PAY_TO, 0],

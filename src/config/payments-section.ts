@@ -231,6 +231,7 @@ const Staking = z.strictObject({
     .number()
     .positive()
     .max(1_000_000)
+    .refine(isExactUsd, TOO_FINE)
     .default(1)
     .describe('Daily credit for one unit of stake, in USD.'),
 });
