@@ -66,13 +66,16 @@ export class PaymentHeaders {
   readonly #services: PaymentServices;
   readonly #topUps: TopUps;
   readonly #passes: PaymentPasses;
-  readonly #limits: Readonly<Record<'topUp' | 'offer', AmountLimits>>;
 
   constructor(services: PaymentServices, topUps: TopUps, passes: PaymentPasses) {
     this.#services = services;
     this.#topUps = topUps;
     this.#passes = passes;
-    this.#limits = limitsOf(services.amounts);
+  }
+
+  /** A reload can change them. */
+  get #limits(): Readonly<Record<'topUp' | 'offer', AmountLimits>> {
+    return limitsOf(this.#services.amounts);
   }
 
   /**
@@ -146,8 +149,8 @@ export class PaymentHeaders {
   /** The units of an `upto` payment to move: the wanted amount, between the smallest payment and all. */
   #unitsOf({ amountUnits, offer }: SignedPayment, wanted: Nano): bigint {
     const { leastUnits = 0n } = limitsOn(this.#limits.offer, offer);
-    const units = unitsAbove(wanted);
-    return units > amountUnits ? amountUnits : larger(units, leastUnits);
+    // A reload during the request can raise the smallest payment above the signed amount.
+    return smaller(larger(unitsAbove(wanted), leastUnits), amountUnits);
   }
 
   async #take(verified: VerifiedHeader, proof: RetryProof): Promise<TopUpReceipt> {

@@ -90,7 +90,7 @@ export interface PaymentSettings extends Omit<
   readonly networks?: readonly NetworkSettings[] | undefined;
   readonly solana?: SolanaSettings | undefined;
   readonly staking?: StakingSettings | undefined;
-  /** Credit that a wallet needs to start a request, from the `limits` section. */
+  /** Credit that a wallet needs to start a request, from the `limits` section. A reload can change it. */
   readonly minimumBalanceUsd: number;
 }
 
@@ -121,15 +121,19 @@ function payable(amount: Nano): Nano {
 }
 
 export function readAmounts(settings: PaymentSettings): Amounts {
-  const minimumBalance = usdToNano(settings.minimumBalanceUsd);
+  const minimumBalance = (): Nano => usdToNano(settings.minimumBalanceUsd);
   return {
     minimumTopUp: usdToNano(settings.minimumTopUpUsd),
     suggestedTopUp: usdToNano(settings.suggestedTopUpUsd),
     maximumTopUp: usdToNano(settings.maximumTopUpUsd),
-    minimumBalance,
-    firstPayment: payable(larger(usdToNano(settings.firstPaymentUsd), minimumBalance)),
-    firstPaymentVersionOne: payable(
-      larger(usdToNano(settings.firstPaymentVersionOneUsd), minimumBalance),
-    ),
+    get minimumBalance() {
+      return minimumBalance();
+    },
+    get firstPayment() {
+      return payable(larger(usdToNano(settings.firstPaymentUsd), minimumBalance()));
+    },
+    get firstPaymentVersionOne() {
+      return payable(larger(usdToNano(settings.firstPaymentVersionOneUsd), minimumBalance()));
+    },
   };
 }

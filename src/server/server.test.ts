@@ -54,3 +54,24 @@ test('a changed configuration applies without the sections that need a restart',
   // The file still has the settings of the start.
   assert.deepEqual([body.reload.changed, body.reload.restart], [['limits'], []]);
 });
+
+test('a changed minimum credit applies to the amounts that wallets pay', async (t) => {
+  const farebox = await startTestApp({
+    yaml: `payments:
+  base:
+    payTo: '0x52908400098527886E0F7030069857D2E4169EE7'
+    rpcUrl: http://127.0.0.1:9
+    gasKey: '0x${'11'.repeat(32)}'
+`,
+  });
+  t.after(() => farebox.stop());
+  const { config } = farebox;
+  const url = `${new URL(farebox.url).origin}/.well-known/x402.json`;
+  const firstPaymentUsd = async (): Promise<unknown> => {
+    const manifest = (await (await fetch(url)).json()) as { firstPaymentUsd: unknown };
+    return manifest.firstPaymentUsd;
+  };
+  assert.equal(await firstPaymentUsd(), 1);
+  farebox.app.configure({ ...config, limits: { ...config.limits, minimumCreditUsd: '2.5' } });
+  assert.equal(await firstPaymentUsd(), 2.5);
+});

@@ -115,7 +115,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const cacheScope = await openCacheScope(store, ids, config);
   const extras = await openExtras(config.current, clock, log);
   const modelOf = (type: ModelType): string | undefined => catalog.holderOf('default', type)?.id;
-  const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH, modelOf });
+  const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH, modelOf }, config);
   const opened = { config, stores, extras, wallets };
   const { shared, registry, metrics, observers, observerEnds } = openShared(parts, opened);
   const { catalog, engines, localEngines } = registry;

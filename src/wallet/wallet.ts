@@ -53,6 +53,7 @@ interface WalletStores {
 }
 
 export interface WalletOptions {
+  /** Of the start. */
   readonly config: Config;
   readonly stores: WalletStores;
   readonly clock: Clock;
@@ -64,7 +65,10 @@ export interface WalletOptions {
 export type Wallets = Awaited<ReturnType<typeof openWallets>>;
 
 /** Opens payments; `undefined` without rails. Rejects if a required facilitator does not respond. */
-export async function openWalletPayments(options: WalletOptions): Promise<Payments | undefined> {
+export async function openWalletPayments(
+  options: WalletOptions,
+  live: ConfigInForce = { current: options.config },
+): Promise<Payments | undefined> {
   const { config, stores, clock, ids, log, basePath } = options;
   if (paymentNetworks(config.payments).length === 0) return undefined;
   const docsUrl = config.service.docsUrl ?? `${config.publicUrl}/docs`;
@@ -73,7 +77,12 @@ export async function openWalletPayments(options: WalletOptions): Promise<Paymen
     clock,
     ids,
     log,
-    settings: { ...config.payments, minimumBalanceUsd: Number(config.limits.minimumCreditUsd) },
+    settings: {
+      ...config.payments,
+      get minimumBalanceUsd() {
+        return Number(live.current.limits.minimumCreditUsd);
+      },
+    },
     publicUrl: config.publicUrl,
     basePath,
     serviceName: config.service.title,
@@ -100,11 +109,11 @@ interface WalletsOptions extends WalletOptions {
   readonly modelOf: DefaultModel;
 }
 
-export async function openWallets(options: WalletsOptions) {
+export async function openWallets(options: WalletsOptions, live: ConfigInForce) {
   const { config, stores, clock, basePath, modelOf } = options;
   const { publicUrl } = config;
   await openWalletAccounts(stores);
-  const payments = await openWalletPayments(options);
+  const payments = await openWalletPayments(options, live);
   const signing = payments === undefined ? await signingAlone(options) : payments.signing;
   const isStaking = payments !== undefined && config.payments.staking !== undefined;
   const staked = new StakedCredit(stores, async (wallet) => payments?.stakedCredit(wallet));
