@@ -330,6 +330,29 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     assert.equal(readdirSync(join(dataFolder, 'kept')).length, 1, 'the next one is due in a day');
     await app.stop();
   });
+
+  test('a scheduled backup is of the database in force, not of one that needs a restart', async (t) => {
+    const dataFolder = emptyFolder();
+    const yaml = yamlOf(`backup: { to: ./kept }`);
+    const minutes: (() => void)[] = [];
+    const clock = systemClock();
+    const every: typeof clock.every = (ms, work) => {
+      if (ms === MINUTE_MS) minutes.push(work);
+      return clock.every(ms, work);
+    };
+    const app = await startTestApp({ yaml, dataFolder, clock: { ...clock, every } });
+    t.after(() => app.stop());
+    writeFileSync(join(dataFolder, 'farebox.yaml'), `${yaml}\ndatabase: sqlite:./another.db\n`);
+    for (const run of minutes) run();
+    const kept = await until(async () => {
+      const path = join(dataFolder, 'kept');
+      return existsSync(path) && readdirSync(path).length > 0 ? readdirSync(path) : undefined;
+    });
+    assert.equal(kept.length, 1);
+    assert.equal(existsSync(join(dataFolder, 'another.db')), false);
+    const { store } = app.app.stores;
+    assert.equal((await store.query('SELECT id FROM backup_run')).length, 1);
+  });
 });
 
 /** A backup that was made while the clock was decades ahead. */

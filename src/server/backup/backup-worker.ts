@@ -1,6 +1,11 @@
 /** Worker thread of `scheduled-backups.ts`: loads the configuration and makes one backup. */
 import { workerData } from 'node:worker_threads';
-import { type ConfigInputs, loadConfig } from '../../config/config.ts';
+import {
+  type Config,
+  type ConfigInputs,
+  loadConfig,
+  settingsInForce,
+} from '../../config/config.ts';
 import { systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
@@ -11,14 +16,20 @@ export interface BackupRequest extends Pick<ConfigInputs, 'env' | 'cwd'> {
   readonly version: string;
 }
 
-const { env, cwd, version } = workerData as BackupRequest; // set by scheduled-backups.ts
+interface BackupTask extends BackupRequest {
+  /** The settings of the server: the file can have another database, for the next start. */
+  readonly inForce: Config;
+}
+
+const { env, cwd, version, inForce } = workerData as BackupTask; // set by scheduled-backups.ts
 
 postResult(async () => {
   const loaded = await loadConfig({ env, cwd });
   if (!loaded.ok)
     throw new Error('The configuration is not valid; "farebox check" lists the problems');
-  const { to } = loaded.config.backup;
+  const config = settingsInForce(inForce, loaded.config);
+  const { to } = config.backup;
   if (to === undefined) throw new Error('The configuration has no "backup.to" any more');
   const parts = { clock: systemClock(), ids: systemIds(), log: silentLog, version, to };
-  await createBackup({ ...parts, config: loaded.config, sources: loaded.sources });
+  await createBackup({ ...parts, config, sources: loaded.sources });
 });

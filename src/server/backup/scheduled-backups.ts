@@ -118,13 +118,13 @@ export class ScheduledBackups implements Feature {
   }
 
   async #run(): Promise<void> {
-    const { clock, log } = this.#parts;
+    const { config, clock, log } = this.#parts;
     const { request, onFailed } = this.#options;
     const entry = siblingUrl(import.meta.url, './backup-worker');
     try {
       await new Promise<void>((resolve, reject) => {
         this.#worker = new Worker(entry, {
-          workerData: request,
+          workerData: { ...request, inForce: config.current },
           env: { ...request?.env },
         });
         this.#worker.once('error', reject);
