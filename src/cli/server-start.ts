@@ -142,12 +142,13 @@ export function watchSettings(
     files: [resolve(cwd, env['FAREBOX_CONFIG'] ?? CONFIG_FILE)],
     load: () => reloadConfig({ env, cwd }),
     clock: systemClock(),
-    onConfig: (next, difference) => {
+    onConfig: (next, { changed, restart }) => {
       log.setLevel(next.log.level);
       app.configure(next);
-      log.info({ changed: difference.changed }, 'Applied the changed configuration');
-      if (difference.restart.length === 0) return;
-      log.warn({ sections: difference.restart }, 'Restart the server to apply these sections');
+      const applied = changed.filter((name) => !restart.includes(name));
+      log.info({ changed: applied }, 'Applied the changed configuration');
+      if (restart.length === 0) return;
+      log.warn({ sections: restart }, 'Restart the server to apply these sections');
     },
     onProblems: (problems) => {
       for (const problem of problems) {

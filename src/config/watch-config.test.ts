@@ -116,6 +116,22 @@ test('valid changes are reported as configurations and invalid ones as problems'
   ]);
 });
 
+test('a section that needs a restart is reported until the file has its old value again', async (t) => {
+  const { file, seen, watch } = await setUp(t, new TestClock());
+  const limits = (walletConcurrency: number) =>
+    `limits: { walletConcurrency: ${walletConcurrency} }\n`;
+  for (const text of [
+    `${limits(5)}listen: { port: 1 }\n`,
+    `${limits(6)}listen: { port: 1 }\n`,
+    limits(6),
+    limits(5),
+  ]) {
+    await writeFile(file, text);
+    await watch.check();
+  }
+  assert.deepEqual(seen, ['5 listen', '6 listen,limits', '5 limits']);
+});
+
 test('a price file is watched after the configuration names it', async (t) => {
   const { file, seen, watch } = await setUp(t, new TestClock());
   const prices = join(file, '..', 'prices.json');

@@ -19,6 +19,7 @@ import {
   type ConfigSource,
   diffConfig,
   type LoadedConfig,
+  settingsInForce,
   sourceOf,
 } from './sections.ts';
 
@@ -42,6 +43,7 @@ export interface ConfigWatchOptions {
 /** Starts to watch when it is constructed. */
 export class ConfigWatch {
   readonly #options: ConfigWatchOptions;
+  /** The settings in force, with sections of the start that need a restart. */
   #current: Config;
   #files: readonly string[];
   /** Digests of the loaded files, by path. */
@@ -96,7 +98,7 @@ export class ConfigWatch {
     this.#reported = '';
     const difference = diffConfig(this.#current, loaded.config);
     if (difference.changed.length === 0) return;
-    this.#current = loaded.config;
+    this.#current = settingsInForce(this.#current, loaded.config);
     this.#options.onConfig(loaded.config, difference);
   }
 
