@@ -65,3 +65,29 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
     await app.stop();
   });
 }
+
+test('a server starts while a long read delays the partitions of the next days', async () => {
+  const app = await startTestApp({ databaseUrl: await emptyPostgresDatabase() });
+  const { stores } = app.app;
+  const clock = new TestClock(Date.now() + 30 * DAY_MS);
+  const maintenance = new Maintenance({
+    config: { current: app.config },
+    stores,
+    limitLog: new LimitLog({ store: stores.store, clock }),
+    failureLog: new FailureLog({ store: stores.store, clock }),
+    windows: { prune: async () => undefined },
+    features: [],
+    clock,
+    ids: systemIds(),
+    log: silentLog,
+  });
+  await stores.store.transaction(
+    async (tx) => {
+      await tx.query('SELECT count(*) AS rows FROM ledger_usage');
+      await maintenance.start();
+    },
+    { isSnapshot: true, timeoutMs: MINUTE_MS },
+  );
+  await maintenance.stop();
+  await app.stop();
+});

@@ -47,7 +47,8 @@ export class Maintenance {
   /** Creates partitions, then runs the jobs once a minute. */
   async start(): Promise<void> {
     const { clock, stores, limitLog } = this.#parts;
-    await prepareDays(stores, limitLog, clock.nowMs());
+    // They exist for some days already, so a server starts without a new one.
+    await this.#run(() => prepareDays(stores, limitLog, clock.nowMs()));
     this.#stop = clock.every(MINUTE_MS, () => {
       this.#running ??= this.#minute().finally(() => {
         this.#running = undefined;

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 import { onEachStore } from '../../../test/databases/stores.ts';
 import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
@@ -8,6 +9,9 @@ import { type Nano, usdToNano } from '../../core/money.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { TestLedger, bill } from '../../../test/support/test-ledger.ts';
 import { LEDGER_MIGRATIONS } from './ledger.ts';
+
+const LONG_READ_MS = 60_000;
+const WAIT_MS = 300;
 
 onEachStore('retention', (fixture) => {
   async function spend(
@@ -61,6 +65,46 @@ onEachStore('retention', (fixture) => {
     await ledger.dropOld({ usageDay: today - 2, postingDay: today - 3 });
     await spend(ledger, clock, 'later', '0.01');
     assert.deepEqual((await ledger.audit()).differences, []);
+    await ledger.stop();
+  });
+
+  test('charges do not wait for `prepareDays` and `dropOld` while a long read runs', async () => {
+    const store = await fixture.open(LEDGER_MIGRATIONS);
+    const clock = new TestClock();
+    const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
+    await ledger.start();
+    const today = dayOf(clock.nowMs());
+    await ledger.prepareDays(today - 3, today + 1);
+    const credit = { amountNano: usdToNano('10'), from: 'house:operator-credit' } as const;
+    await store.transaction((tx) =>
+      ledger.creditIn(tx, { accountId: 'a', ...credit, kind: 'CREDIT', id: 'first' }),
+    );
+    for (const days of ['prepare', 'drop'] as const) {
+      const { promise: isReading, resolve: reads } = Promise.withResolvers<void>();
+      const { promise: end, resolve: endRead } = Promise.withResolvers<void>();
+      const reading = store.transaction(
+        async (tx) => {
+          await tx.query('SELECT count(*) AS rows FROM ledger_usage');
+          await tx.query('SELECT count(*) AS rows FROM ledger_transfer');
+          reads();
+          await end;
+        },
+        { isSnapshot: true, timeoutMs: LONG_READ_MS },
+      );
+      await isReading;
+      const changing =
+        days === 'prepare'
+          ? ledger.prepareDays(today + 1, today + 2)
+          : ledger.dropOld({ usageDay: today - 2, postingDay: today - 2 });
+      const changed = changing.catch(() => undefined); // repeated a minute later
+      try {
+        await setTimeout(WAIT_MS);
+        await spend(ledger, clock, `during-${days}`, '0.01');
+      } finally {
+        endRead();
+        await Promise.all([reading, changed]);
+      }
+    }
     await ledger.stop();
   });
 

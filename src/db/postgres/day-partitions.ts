@@ -16,6 +16,11 @@ export interface PartitionedTable {
   readonly unitsPerDay: number;
 }
 
+/**
+ * Charges wait behind a change of partitions that itself waits for a long read, such as an audit or a
+ * backup. So the change waits this long only, and the caller repeats it later.
+ */
+const SET_LOCK_TIMEOUT = 'SET LOCAL lock_timeout = 250';
 const MOVE_TIMEOUT_MS = 120_000;
 const DROP_TIMEOUT_MS = 300_000;
 const ACCOUNT_PAGE = 200;
@@ -133,13 +138,14 @@ function partitionOf(table: PartitionedTable, day: number): string {
 
 /**
  * Drops a day's partition inside the caller's transaction, which first reads what it wants to keep.
- * Waits for running statements on the table, at most for the statement timeout.
+ * Throws if a transaction reads the table meanwhile and does not end soon.
  */
 export async function dropDayPartition(
   tx: Queryable,
   table: PartitionedTable,
   day: number,
 ): Promise<void> {
+  await tx.query(SET_LOCK_TIMEOUT);
   await tx.query(`DROP TABLE IF EXISTS ${partitionOf(table, day)}`);
 }
 
@@ -156,6 +162,7 @@ async function makePartition(store: Store, table: PartitionedTable, day: number)
       ]);
       if (found?.id !== null) return false;
       await tx.query(`CREATE TABLE ${name} (LIKE ${table.table} INCLUDING ALL)`);
+      await tx.query(SET_LOCK_TIMEOUT);
       // Blocks inserts into the default partition between the move and the attachment.
       await tx.query(`LOCK TABLE ${rest} IN ACCESS EXCLUSIVE MODE`);
       await tx.query(
