@@ -92,6 +92,25 @@ onEachStore('reversed credits', (fixture) => {
     await assertClean();
   });
 
+  test('`collectDebts` collects a small debt beside many large ones without balance', async () => {
+    const { store, ledger, topUp, reverse, hold, settle, assertClean } = await open();
+    for (let at = 0; at < 130; at += 1) {
+      const [accountId, id] = [`poor-${at}`, `reversed-${at}`];
+      await ledger.openAccount(accountId);
+      await store.transaction((tx) =>
+        ledger.reverseIn(tx, { accountId, amountNano: usdToNano(100), to: HOUSE, id }),
+      );
+    }
+    await topUp('p1', '5');
+    await hold('running', '5');
+    await reverse('p1-reversed', '2');
+    await settle('running', '1');
+    await ledger.collectDebts();
+    assert.equal((await ledger.balances('a')).usdNano, usdToNano(2));
+    assert.equal((await hold('later', '2')).ok, true);
+    await assertClean();
+  });
+
   test('`debitIn` takes nothing from an account with a debt', async () => {
     const { store, ledger, topUp, reverse, hold, settle, assertClean } = await open();
     await topUp('p1', '5');

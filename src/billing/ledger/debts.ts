@@ -121,17 +121,19 @@ async function lockAccount(
   return row;
 }
 
-/** Debts are rare; a remainder is handled in the next run. */
+/** Debts are rare; the next run collects the rest. */
 const MAX_DEBTS = 128;
+/** Debts that can be collected: those of accounts with a balance. */
+const COLLECTIBLE = 'AND balance_nano > held_nano';
 
 export interface Debt {
   readonly accountId: string;
   readonly debtNano: Nano;
 }
 
-export async function debtsOf(store: Queryable): Promise<readonly Debt[]> {
+export async function debtsOf(store: Queryable, which = ''): Promise<readonly Debt[]> {
   const rows = await store.query<{ id: string; debt_nano: bigint }>(
-    `SELECT id, debt_nano FROM ledger_account WHERE debt_nano > 0
+    `SELECT id, debt_nano FROM ledger_account WHERE debt_nano > 0 ${which}
      ORDER BY debt_nano DESC, id LIMIT $1`,
     [MAX_DEBTS],
   );
@@ -140,7 +142,7 @@ export async function debtsOf(store: Queryable): Promise<readonly Debt[]> {
 
 /** Pays debts from balances that were held when the debt was recorded. */
 export async function collectDebts(store: Store, ids: Ids, context: PostingContext): Promise<void> {
-  for (const { accountId } of await debtsOf(store)) {
+  for (const { accountId } of await debtsOf(store, COLLECTIBLE)) {
     await store.transaction((tx) => payDebt(tx, accountId, `debt-${ids.uuid()}`, context));
   }
 }
