@@ -1,6 +1,15 @@
 /** `farebox backup` and `farebox restore`, beside a running server and into an empty place. */
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -121,7 +130,24 @@ ${more}`;
 
     const again = await farebox(place, ['restore', report.location]);
     assert.equal(again.code, 1);
-    assert.match(again.error, /The database .* exists: restore into an empty data folder/);
+    assert.match(again.error, /The database file .* exists: restore into an empty data folder/);
+  });
+
+  test('a restore beside the log of another database is refused', async () => {
+    const { folder, app, secret } = await shop();
+    const { location } = await backup(folder, '--to', './kept');
+    assert.equal(await chat(app, secret), 200);
+    const place = emptyFolder();
+    mkdirSync(join(place, 'data'));
+    const log = join('data', 'farebox.db-wal');
+    copyFileSync(join(folder, log), join(place, log));
+    await app.stop();
+    const refused = await farebox(place, ['restore', location]);
+    assert.equal(refused.code, 1);
+    assert.match(refused.error, /farebox\.db-wal exists: restore into an empty data folder/);
+    rmSync(join(place, log));
+    assert.equal((await farebox(place, ['restore', location])).code, 0);
+    await servesAgain(place, secret);
   });
 
   test('an encrypted backup needs its private key', async () => {

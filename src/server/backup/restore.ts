@@ -113,9 +113,11 @@ async function placeFile(
     );
   }
   const file = databaseUrl.slice('sqlite:'.length);
-  if (existsSync(file)) {
+  // SQLite would add the log of another database, whose process was killed, to the restored one.
+  const found = [file, `${file}-wal`].find((path) => existsSync(path));
+  if (found !== undefined) {
     throw new Error(
-      `The database ${file} exists: restore into an empty data folder, or move it away`,
+      `The database file ${found} exists: restore into an empty data folder, or move it away`,
     );
   }
   await mkdir(dirname(file), { recursive: true });
