@@ -1,6 +1,6 @@
 /** `farebox books`: the journal of postings for an accountant, and the sum owed to customers. */
-import { journalSums } from '../billing/ledger/ledger.ts';
-import { dayOf } from '../core/clock.ts';
+import { firstWholeDay, journalSums } from '../billing/ledger/ledger.ts';
+import { dayOf, dayStartMs } from '../core/clock.ts';
 import { booksBody } from '../server/ops/books.ts';
 import { beancountFile, booksCsv, coinText, dateOf } from '../server/ops/books-format.ts';
 import { type WholeBooks, readWholeBooks } from '../server/ops/books-read.ts';
@@ -26,9 +26,17 @@ Example: farebox books --from 2027-01-01 --to 2027-01-31 --format beancount > ja
     )
     .option('--to <date>', 'last UTC day (default: today)', pastMs)
     .option('--format <format>', FORMATS.join(', '), oneOf(FORMATS), 'table')
-    .action(({ from = pastMs('30d'), to, format }) =>
+    .action(({ from, to, format }) =>
       cli.withStores(async ({ stores, clock }) => {
-        const [fromDay, toDay] = [dayOf(from), dayOf(to ?? clock.nowMs())];
+        const wholeDay = await firstWholeDay(stores.store);
+        const fromDay = dayOf(from ?? Math.max(pastMs('30d'), dayStartMs(wholeDay)));
+        const toDay = dayOf(to ?? clock.nowMs());
+        if (fromDay < wholeDay) {
+          const first = dateOf(wholeDay);
+          throw new UsageError(
+            `--from must be ${first} or later, because older postings were deleted`,
+          );
+        }
         if (fromDay > toDay) throw new UsageError('--from must not be after --to');
         const books = await readWholeBooks(stores.store, fromDay, toDay);
         if (format === 'table') cli.print(booksBody(books), shownBooks(books));

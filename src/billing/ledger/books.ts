@@ -53,7 +53,19 @@ interface EntryRow {
   readonly note: string | null;
 }
 
-/** Throws an error with a message for the operator if the range has too many entries. */
+/** The first day from which all postings exist; 0 if retention has deleted none. */
+export async function firstWholeDay(store: Queryable): Promise<number> {
+  const [row] = await store.query<{ day: bigint }>(
+    `SELECT day FROM ledger_kept_from WHERE rows_of = 'postings'
+     AND EXISTS (SELECT 1 FROM ledger_carry WHERE transfers > 0)`,
+  );
+  return Number(row?.day ?? 0n);
+}
+
+/**
+ * Throws an error with a message for the operator if the range has too many entries. Of days before
+ * `firstWholeDay` the result lacks postings.
+ */
 export function readBooks(store: Store, fromDay: number, toDay: number): Promise<Books> {
   return store.transaction(
     async (tx) => {

@@ -89,7 +89,7 @@ export type { AccountFigures, CapUse } from './account-figures.ts';
 export { accountFigures, usedCaps, walletAccounts } from './account-figures.ts';
 export { type TransactionRow, countTransactions, transactionsOf } from './movements.ts';
 export { type ChargedDay, type MovementRow, statementPage } from './statement-page.ts';
-export { type Books, CUSTOMERS, journalSums, readBooks } from './books.ts';
+export { type Books, CUSTOMERS, firstWholeDay, journalSums, readBooks } from './books.ts';
 export { allReceipts } from './all-receipts.ts';
 export { cardFees, postCardFee } from './fees.ts';
 export { addReportDays } from './report-job.ts';

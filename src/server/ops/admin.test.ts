@@ -4,6 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import { call as rpcCall } from '../../../test/rpc/bench.ts';
 import { echoNode, replyWith, startNode, type TestNode } from '../../../test/rpc/node.ts';
 import { type Bench, call, chatBody, startWithEngine } from '../../../test/app/call.ts';
+import { dayOf, dayStartMs, isoTime } from '../../core/clock.ts';
 
 const KEY = '11'.repeat(32);
 const WALLET = '0x2f3c0000000000000000000000000000000091ab';
@@ -206,5 +207,19 @@ describe('/admin of the running service', () => {
       failed.data.map((one: { failure: { code: string } }) => one.failure.code),
       ['INFERENCE_FAILED'],
     );
+  });
+
+  test('`GET /admin/books` rejects days of which postings were deleted', async () => {
+    await bench.farebox.account('1');
+    const { ledger } = bench.farebox.app.stores;
+    const today = dayOf(Date.now());
+    const date = (day: number): string => isoTime(dayStartMs(day)).slice(0, 10);
+    const before = await get(`/books?from=${date(today - 3)}`);
+    assert.notEqual(before.owedUsd, before.owedBeforeUsd);
+    await ledger.dropOld({ usageDay: undefined, postingDay: today + 1 });
+    const path = `/admin/books?from=${date(today - 3)}`;
+    const { status, body } = await call(bench.farebox, path, { secret: operator });
+    assert.equal(status, 400);
+    assert.match(JSON.stringify(body), new RegExp(`Must be ${date(today + 1)} or later`));
   });
 });

@@ -1,5 +1,5 @@
 /** `GET /admin/books`: the journal of postings, and the sum owed to customers at any date. */
-import { journalSums } from '../../billing/ledger/ledger.ts';
+import { firstWholeDay, journalSums } from '../../billing/ledger/ledger.ts';
 import { dayOf } from '../../core/clock.ts';
 import { formatUsd } from '../../core/money.ts';
 import { siblingUrl } from '../../core/sibling.ts';
@@ -21,10 +21,15 @@ export function booksRoutes(parts: FeatureParts): Route[] {
 async function sendBooks(parts: FeatureParts, context: RequestContext): Promise<void> {
   const { from, to, format } = readQuery(context, BooksQuery);
   const toDay = to === undefined ? dayOf(parts.clock.nowMs()) : dayOf(Date.parse(to));
+  const wholeDay = await firstWholeDay(parts.stores.store);
   const fromDay =
     from === undefined
-      ? dayOf(Date.parse(`${dateOf(toDay).slice(0, 7)}-01`))
+      ? Math.max(dayOf(Date.parse(`${dateOf(toDay).slice(0, 7)}-01`)), wholeDay)
       : dayOf(Date.parse(from));
+  if (fromDay < wholeDay) {
+    const message = `Must be ${dateOf(wholeDay)} or later, because older postings were deleted`;
+    throw refuseIssues([{ code: 'custom', path: ['from'], message }]);
+  }
   if (fromDay > toDay || toDay - fromDay >= MAX_DAYS) {
     const message = `Must be at most ${MAX_DAYS} days before "to", and not after it`;
     throw refuseIssues([{ code: 'custom', path: ['from'], message }]);
