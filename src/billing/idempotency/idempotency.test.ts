@@ -340,6 +340,20 @@ onEachStore('idempotency', (fixture) => {
     assert.equal(await idempotency.prune(), 3);
   });
 
+  test('`prune` removes all expired keys, however many there are', async () => {
+    const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
+    const idempotency = open(store, new TestClock());
+    const keys = JSON.stringify(Array.from({ length: 5_001 }, (_, at) => `k${at}`));
+    await store.query(
+      `INSERT INTO idempotency_entry (caller, entry_key, fingerprint, token, state, expires_ms)
+       SELECT * FROM (SELECT 'alice' AS caller, json_array_elements_text($1::json) AS entry_key) AS keys
+         CROSS JOIN (SELECT 'f' AS fingerprint, 't' AS token, 'done' AS state, 0 AS expires_ms) AS rest`,
+      [keys],
+    );
+    assert.equal(await idempotency.prune(), 5_001);
+    await idempotency.close();
+  });
+
   test('`complete` has no effect the second time, and a key spent without a response stays spent', async () => {
     const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
     const idempotency = open(store, new TestClock());

@@ -113,7 +113,8 @@ const POLL_MS = 150;
 const DEFAULT_WAIT_MS = 60_000;
 /** Larger responses are not stored; a retry receives an error instead of running again. */
 export const MAX_STORED_BYTES = 16_777_216;
-const PRUNE_ROWS = 5_000;
+/** Some milliseconds, during which SQLite serves no one else. */
+const PRUNE_ROWS = 1_000;
 const NOT_DURABLE = { durable: false } as const;
 /** Recorded for a response that was not sold: only responses sold for 0 may run again. */
 const NOT_SOLD = 1n as Nano; // the smallest amount above 0
@@ -329,10 +330,16 @@ export class Idempotency {
     );
   }
 
+  /** Deletes expired keys in batches; returns their number. */
   async prune(): Promise<number> {
-    const rows = await this.#store.query(PRUNE, [this.#clock.nowMs()]);
+    let pruned = 0;
+    let rows;
+    do {
+      rows = await this.#store.query(PRUNE, [this.#clock.nowMs()]);
+      pruned += rows.length;
+    } while (rows.length === PRUNE_ROWS);
     await this.#storage.prune(this.#store, this.#clock.nowMs());
-    return rows.length;
+    return pruned;
   }
 
   async close(): Promise<void> {
