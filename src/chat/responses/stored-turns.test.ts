@@ -106,6 +106,19 @@ onEachStore('stored turns', (fixture) => {
     );
   });
 
+  test('`prune` removes all expired turns, however many there are', async () => {
+    const ids = JSON.stringify(Array.from({ length: 1_001 }, (_, at) => `old${at}`));
+    await store.query(
+      `INSERT INTO responses_turn (account_id, parent_id, created_ms, expires_ms, model_id, status,
+         input_json, response_json, size_bytes, cost_nano, id)
+       SELECT 'a', '', 0, 0, 'm', 'completed', '[]', '{}', 1, 0, json_array_elements_text($1::json)`,
+      [ids],
+    );
+    await turns.prune();
+    const rows = await store.query("SELECT id FROM responses_turn WHERE id LIKE 'old%'");
+    assert.equal(rows.length, 0);
+  });
+
   test('an account has capacity up to its limit, and none if nothing is stored', async () => {
     assert.equal(await turns.hasCapacity('full'), true);
     for (const id of ['f1', 'f2', 'f3', 'f4']) {

@@ -234,12 +234,18 @@ export class StoredTurns {
     return rows.length > 0;
   }
 
+  /** Deletes expired turns in batches. */
   async prune(): Promise<void> {
-    await this.#parts.store.query(
-      `DELETE FROM responses_turn WHERE id IN
-         (SELECT id FROM responses_turn WHERE expires_ms < $1 ORDER BY expires_ms LIMIT $2)`,
-      [this.#parts.clock.nowMs(), PRUNE_ROWS],
-    );
+    const { store, clock } = this.#parts;
+    let deleted;
+    do {
+      deleted = await store.query(
+        `DELETE FROM responses_turn WHERE id IN
+           (SELECT id FROM responses_turn WHERE expires_ms < $1 ORDER BY expires_ms LIMIT $2)
+         RETURNING id`,
+        [clock.nowMs(), PRUNE_ROWS],
+      );
+    } while (deleted.length === PRUNE_ROWS);
   }
 
   #keepMs(): number {
