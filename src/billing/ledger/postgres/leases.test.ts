@@ -335,6 +335,27 @@ describe('leases of several processes', () => {
     for (const { skew } of [first, second]) skew.ms = 0;
   });
 
+  test('a lease that was granted before midnight and arrives after it ends with its day', async (t) => {
+    const process = await begin(LIVES_ON_MS);
+    const accountId = await fund(process, usdToNano('1'));
+    await setCap(process, accountId, 'midnight-key', 100n);
+    const caps = { capIds: ['midnight-key'] };
+    assert.equal(await buy(process, accountId, caps), 'sold');
+    const transaction = process.store.transaction.bind(process.store);
+    const granting = t.mock.method(process.store, 'transaction', async (...of: unknown[]) => {
+      const granted = await Reflect.apply(transaction, undefined, of);
+      process.skew.ms = DAY_MS;
+      return granted;
+    });
+    const before = await held(process, accountId, PRICE, caps);
+    granting.mock.restore();
+    await settled(process, before);
+    const sold = await buyAll([process], accountId, 120, [caps]);
+    assert.deepEqual(sold, { sold: 100, 'cap-usd': 20 });
+    await assertClean(process);
+    process.skew.ms = 0;
+  });
+
   test('requests that a lease covers send no statement to the database', async (t) => {
     const process = await begin(LIVES_ON_MS);
     const accountId = await fund(process, usdToNano('1'));

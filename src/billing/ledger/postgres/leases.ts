@@ -94,6 +94,8 @@ interface LeaseCall extends PartCall<AccountPart, HoldRequest, HoldResult> {
 }
 
 interface Granted extends LeaseResult {
+  /** The day of the grant. It can end before the result arrives. */
+  readonly day: number;
   /** `Leases.#losses` before the grant. */
   readonly losses: number;
 }
@@ -257,7 +259,7 @@ export class Leases {
         hasEpoch: epoch.hasBegun,
         nowMs: this.#parts.clock.nowMs(),
       };
-      const losses = this.#losses;
+      const known = { losses: this.#losses, day: dayOf(context.nowMs) };
       // A new epoch has ended the leases of the old one, whose rows another process releases.
       const wants = calls.map(({ part, want }) =>
         part.lease === undefined ? { ...want, lease: undefined } : want,
@@ -265,7 +267,7 @@ export class Leases {
       const results = await this.#parts.store.transaction((tx) => grantLeases(tx, context, wants), {
         durable: false,
       });
-      if (results !== undefined) return results.map((result) => ({ ...result, losses }));
+      if (results !== undefined) return results.map((result) => ({ ...result, ...known }));
       // Another process considered this one dead; continue with a new epoch.
       await epoch.renew();
     }
@@ -273,7 +275,7 @@ export class Leases {
   }
 
   #granted({ part, want, waiting, lease: before }: LeaseCall, result: Granted) {
-    const { grant, results, holders, losses } = result;
+    const { grant, results, holders, day, losses } = result;
     this.#coming.delete(want.newId);
     if (result.isLost) this.#endLease(part);
     const isKept = grant !== undefined && grant.id === before?.id;
@@ -283,7 +285,6 @@ export class Leases {
     }
     if (grant !== undefined && !isKept) {
       this.#endLease(part);
-      const day = dayOf(this.#parts.clock.nowMs());
       lease = newLease(grant, { isCapped: part.capIds !== undefined, day, losses });
       part.lease = lease;
     } else if (lease?.isOver === true && part.lease !== lease && lease.place === -1) {
