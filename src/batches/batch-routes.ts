@@ -76,9 +76,9 @@ async function create(parts: BatchRouteParts, context: RequestContext): Promise<
     if (file.purpose !== 'batch') {
       throw invalidField(['input_file_id'], 'The file must have the purpose "batch"');
     }
-    await files.keepUntil(tx, file.id, batch.expiresMs + WINDOW_MS);
     const written = await batches.insert(tx, batch, settings.maxOpenBatches);
     if (written === undefined) throw tooManyOpen(settings.maxOpenBatches);
+    await files.keepUntil(tx, file.id, written.expiresMs + WINDOW_MS);
     const response = Buffer.from(JSON.stringify(batchBody(written)));
     await keeper?.keep(tx, { type: JSON_TYPE, body: response });
     return response;

@@ -313,6 +313,27 @@ onEachStore('batch runs', (fixture) => {
     for (const { error } of errors) assert.equal((error as { code: string }).code, 'batch_expired');
   });
 
+  if (fixture.dialect === 'postgres') {
+    test('a process whose clock is days ahead runs the lines of a batch', async () => {
+      const store = await fixture.open(BATCHES_MIGRATIONS);
+      const right = new Fixture(store, new TestClock(Date.now()));
+      const id = await right.queue(['a', 'b']);
+      const ahead = new Fixture(store, new TestClock(Date.now() + 2 * DAY_MS), 2);
+      await ahead.work();
+      const { state, counts } = await right.find(id);
+      assert.deepEqual([state, counts], ['completed', { total: 2, completed: 2, failed: 0 }]);
+    });
+
+    test('a process whose clock is days behind queues a batch that can run', async () => {
+      const store = await fixture.open(BATCHES_MIGRATIONS);
+      const behind = new Fixture(store, new TestClock(Date.now() - 2 * DAY_MS));
+      const id = await behind.queue(['a']);
+      const right = new Fixture(store, new TestClock(Date.now()), 2);
+      await right.work();
+      assert.equal((await right.find(id)).state, 'completed');
+    });
+  }
+
   test('a line fails if its response is too large or the storage of the account is full', async () => {
     const setup = await open();
     setup.settings = { ...SETTINGS, maxStoredMbPerCaller: 20 };

@@ -111,6 +111,7 @@ export class BatchRun {
   #stop: Stop | undefined;
   #pauseMs = 0;
   #isChecking = false;
+  #isExpired = false;
   /** Whether all lines are valid requests. */
   #isValid: boolean;
   #completed = 0;
@@ -141,7 +142,7 @@ export class BatchRun {
     this.#end('pause');
   }
 
-  /** Renews the lease, stores the progress, and stops the run if the batch was cancelled. */
+  /** Renews the lease, stores the progress, and stops the run if the batch was cancelled or has expired. */
   async checkLease(): Promise<void> {
     // Checks must not pile up on a slow database.
     if (this.#isChecking) return;
@@ -149,14 +150,15 @@ export class BatchRun {
     const { batches, files, log } = this.#parts;
     const { id, accountId } = this.#batch;
     try {
-      const state = await batches.renew(id, {
+      const renewed = await batches.renew(id, {
         completed: this.#completed,
         failed: this.#failed,
         resultBytes: this.#resultBytes,
         use: this.#use,
       });
-      if (state === undefined) return this.#end('lost');
-      if (state === 'cancelling') return this.#end('cancelled');
+      if (renewed === undefined) return this.#end('lost');
+      this.#isExpired = renewed.isExpired;
+      if (renewed.state === 'cancelling') return this.#end('cancelled');
       const { callerBytes } = await batches.resultBytes(accountId);
       this.#otherBytes = callerBytes - this.#resultBytes + (await files.storedBytes(accountId));
     } catch (error) {
@@ -173,10 +175,9 @@ export class BatchRun {
   }
 
   #stopped(): Stop | undefined {
-    const { host, clock } = this.#parts;
     if (this.#stop !== undefined) return this.#stop;
-    if (host.isClosing()) return 'pause';
-    return clock.nowMs() >= this.#batch.expiresMs ? 'expired' : undefined;
+    if (this.#parts.host.isClosing()) return 'pause';
+    return this.#isExpired ? 'expired' : undefined;
   }
 
   async #work(): Promise<void> {

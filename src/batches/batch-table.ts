@@ -49,7 +49,10 @@ export class BatchTable extends LeasedTable<Batch> {
     });
   }
 
-  /** Inserts a batch; returns `undefined` if its account already has `maxOpen` open batches. */
+  /**
+   * Inserts a batch, which expires by the clock of the database. Returns `undefined` if its account
+   * already has `maxOpen` open batches.
+   */
   async insert(tx: Queryable, batch: NewBatch, maxOpen: number): Promise<Batch | undefined> {
     const rows = await tx.query(
       `INSERT INTO batches_batch (id, account_id, key_id, cap_id, country, endpoint, input_file_id,
@@ -57,7 +60,7 @@ export class BatchTable extends LeasedTable<Batch> {
          ${USE_COLUMNS.join(', ')}, result_bytes, created_ms, expires_ms, in_progress_ms,
          finalizing_ms, cancelling_ms, ended_ms, due_ms, lease_owner, lease_until_ms)
        SELECT $1, $2, $3, $4, $5, $6, $7, '', '', 'validating', $8, '[]', $9, 0, 0, 0,
-         ${useValues(NO_USE).join(', ')}, 0, $10, $11, 0, 0, 0, 0, now_ms($10), '', 0
+         ${useValues(NO_USE).join(', ')}, 0, $10, now_ms($10) - $10 + $11, 0, 0, 0, 0, now_ms($10), '', 0
        WHERE $12 > (SELECT count(*) FROM batches_batch WHERE account_id = $2 AND ${OPEN})
        RETURNING ${BATCH_COLUMNS}`,
       [
@@ -124,22 +127,26 @@ export class BatchTable extends LeasedTable<Batch> {
     return batch;
   }
 
-  /** Renews the lease and stores the progress. Returns the state, or `undefined` without the lease. */
-  async renew(id: string, progress: Progress): Promise<BatchState | undefined> {
+  /** Renews the lease and stores the progress; returns `undefined` without the lease. */
+  async renew(
+    id: string,
+    progress: Progress,
+  ): Promise<{ readonly state: BatchState; readonly isExpired: boolean } | undefined> {
     const { completed, failed, resultBytes, use } = progress;
     const { leaseMs } = this;
     const nowMs = this.clock.nowMs();
-    const rows = await this.store.transaction(
+    const [row] = await this.store.transaction(
       (tx) =>
-        tx.query<{ state: BatchState }>(
+        tx.query<{ state: BatchState; left_ms: bigint }>(
           `UPDATE batches_batch SET lease_until_ms = now_ms($3) + $4, completed = $5,
              failed = $6, result_bytes = $7, ${useSet(8)}
-           WHERE id = $1 AND lease_owner = $2 AND ${OPEN} RETURNING state`,
+           WHERE id = $1 AND lease_owner = $2 AND ${OPEN}
+           RETURNING state, expires_ms - now_ms($3) AS left_ms`,
           [id, this.owner, nowMs, leaseMs, completed, failed, resultBytes, ...useValues(use)],
         ),
       { durable: false },
     );
-    return rows[0]?.state;
+    return row && { state: row.state, isExpired: row.left_ms <= 0n };
   }
 
   /** validating → in_progress. */
