@@ -422,4 +422,18 @@ onEachStore('batch runs', (fixture) => {
       assert.deepEqual(await setup.store.query(`SELECT * FROM ${table}`), [], table);
     }
   });
+
+  test('all expired files are deleted, however many there are', async () => {
+    const { store, files, batches, clock } = await open();
+    const createdMs = clock.nowMs();
+    for (let at = 0; at < 101; at += 1) {
+      const id = `file-${at}`;
+      const content = { id, contentId: id, part: 0, name: 'a', purpose: 'batch', sizeBytes: 1 };
+      const file = { ...content, accountId: `a${at % 2}`, createdMs, expiresMs: createdMs + 1 };
+      assert.equal(await files.begin(file, LIMITS, NOTHING), undefined);
+    }
+    clock.advance(MINUTE_MS);
+    await deleteExpired({ files, batches }, { keepDays: 30 }, clock.nowMs());
+    assert.deepEqual(await store.query('SELECT id FROM batches_file'), []);
+  });
 });

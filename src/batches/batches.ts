@@ -60,6 +60,8 @@ export async function deleteExpired(
   { keepDays }: Pick<BatchesSection, 'keepDays'>,
   nowMs: number,
 ): Promise<void> {
-  for (const file of await files.expired(nowMs)) await files.remove(file);
+  for (let some = await files.expired(nowMs); some.length > 0; some = await files.expired(nowMs)) {
+    for (const file of some) await files.remove(file);
+  }
   await batches.deleteOld(nowMs - keepDays * DAY_MS);
 }

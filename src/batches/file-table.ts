@@ -170,7 +170,7 @@ export class FileTable {
     return rows.length === 1;
   }
 
-  /** Files to delete: expired, hidden or incomplete ones. */
+  /** Some files to delete: expired, hidden or incomplete ones. */
   async expired(nowMs: number): Promise<StoredFile[]> {
     const rows = await this.#store.query(
       `SELECT ${FILE.columns} FROM batches_file WHERE expires_ms <= now_ms($1) ORDER BY expires_ms
