@@ -157,4 +157,21 @@ onEachStore('budgets', (fixture) => {
     await b.audit();
     await b.ledger.stop();
   });
+
+  test('`dropEndedBudgets` drops all ended caps, however many there are', async () => {
+    const b = await bench(fixture);
+    const ids = JSON.stringify(Array.from({ length: 1_001 }, (_, at) => `budget_d:${at}`));
+    await b.store.query(
+      `INSERT INTO ledger_allowance (account_id, budget_id, period, period_start_ms, usd_spent_nano,
+         usd_held_nano, diem_spent_nano, diem_held_nano, id)
+       SELECT 'a', 'budget_d', 'EPOCH', 0, 1, 0, 0, 0, json_array_elements_text($1::json)`,
+      [ids],
+    );
+    await b.ledger.dropEndedBudgets();
+    const left = await b.store.query(
+      "SELECT id FROM ledger_allowance WHERE budget_id = 'budget_d'",
+    );
+    assert.equal(left.length, 0);
+    await b.ledger.stop();
+  });
 });

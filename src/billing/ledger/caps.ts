@@ -76,16 +76,20 @@ const DROPPED_AT_ONCE = 1_000;
 /** A process that has confirmed a cap relies on it for an hour (`budgets/budgets.ts`). */
 const KEPT_MS = DAY_MS;
 
-/** Drops some budget caps without holds whose period ended a day ago; they can be recreated. */
+/** Drops budget caps without holds whose period ended a day ago, in batches; they can be recreated. */
 export async function dropEndedBudgets(store: Queryable, nowMs: number): Promise<void> {
   for (const period of ['EPOCH', 'WEEK', 'MONTH'] as const) {
     const isEnded = `budget_id IS NOT NULL AND period = $1 AND period_start_ms < $2
       AND usd_held_nano = 0 AND diem_held_nano = 0`;
-    await store.query(
-      `DELETE FROM ledger_allowance WHERE ${isEnded} AND id IN (
-         SELECT id FROM ledger_allowance WHERE ${isEnded} LIMIT ${DROPPED_AT_ONCE})`,
-      [period, periodStartMs(period, nowMs - KEPT_MS)],
-    );
+    let dropped;
+    do {
+      dropped = await store.query(
+        `DELETE FROM ledger_allowance WHERE ${isEnded} AND id IN (
+           SELECT id FROM ledger_allowance WHERE ${isEnded} LIMIT ${DROPPED_AT_ONCE})
+         RETURNING id`,
+        [period, periodStartMs(period, nowMs - KEPT_MS)],
+      );
+    } while (dropped.length === DROPPED_AT_ONCE);
   }
 }
 
