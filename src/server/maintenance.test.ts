@@ -91,3 +91,38 @@ test('a server starts while a long read delays the partitions of the next days',
   await maintenance.stop();
   await app.stop();
 });
+
+test('retention runs once an hour, and again in the next minute after a failure', async (t) => {
+  const app = await startTestApp();
+  const { stores } = app.app;
+  const clock = new TestClock(Date.now());
+  let isFailing = true;
+  const dropping = t.mock.method(stores.ledger, 'dropOld', async () => {
+    if (isFailing) throw new Error('A long read has a lock');
+    return 0;
+  });
+  const maintenance = new Maintenance({
+    config: { current: app.config },
+    stores,
+    limitLog: new LimitLog({ store: stores.store, clock }),
+    failureLog: new FailureLog({ store: stores.store, clock }),
+    windows: { prune: async () => undefined },
+    features: [],
+    clock,
+    ids: systemIds(),
+    log: silentLog,
+  });
+  const runsAfter = async (minutes: number): Promise<number> => {
+    for (let at = 0; at < minutes; at += 1) {
+      await maintenance.start();
+      clock.advance(MINUTE_MS);
+      await maintenance.stop();
+    }
+    return dropping.mock.callCount();
+  };
+  assert.equal(await runsAfter(2), 2);
+  isFailing = false;
+  assert.equal(await runsAfter(60), 3);
+  assert.equal(await runsAfter(1), 4);
+  await app.stop();
+});

@@ -17,6 +17,8 @@ const DAYS_AHEAD = 7;
 /** Rows of yesterday are kept, because running requests can still write them. */
 const LEAST_DAYS = 2;
 const JOBS_LEASE_MS = MINUTE_MS - 5 * SECOND_MS;
+/** On SQLite a run of `days` reads every account. */
+const DAYS_EVERY_MS = HOUR_MS;
 
 export interface MaintenanceParts {
   readonly config: ConfigInForce;
@@ -37,6 +39,8 @@ export class Maintenance {
   readonly #leases: Leases;
   #stop: (() => void) | undefined;
   #running: Promise<void> | undefined;
+  /** Monotonic time of the next run of `days` in this process. */
+  #daysFromMs = -Infinity;
 
   constructor(parts: MaintenanceParts) {
     this.#parts = parts;
@@ -69,7 +73,13 @@ export class Maintenance {
         await this.#run(() => windows.prune(clock.nowMs()));
         for (const { leaderJob } of features) await this.#run(leaderJob);
       }
-      if (await this.#leases.take('days', HOUR_MS)) await this.#run(() => this.days());
+      const nowMs = clock.monotonicMs();
+      if (nowMs >= this.#daysFromMs && (await this.#leases.take('days', DAYS_EVERY_MS))) {
+        await this.#run(async () => {
+          await this.days();
+          this.#daysFromMs = nowMs + DAYS_EVERY_MS;
+        });
+      }
     } catch (error) {
       // The database is unreachable: the next minute retries.
       this.#parts.log.debug({ reason: reasonOf(error) }, 'Background jobs wait for the database');
