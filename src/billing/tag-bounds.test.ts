@@ -34,6 +34,15 @@ test('values above the daily bound are merged, and known values are not', () => 
   assert.deepEqual(bounds.bounded(USAGE, user(MAX_ROWS), 0n, DAY_MS), user(MAX_ROWS), 'a new day');
 });
 
+test('a day after the clock was set back by days, values have their daily bound again', () => {
+  const bounds = new TagBounds();
+  bounds.bounded(USAGE, user(-1), 0n, 30 * DAY_MS);
+  for (let at = 1; at < MAX_ROWS; at += 1) bounds.bounded(USAGE, user(at), 0n, 0);
+  const another = user(MAX_ROWS);
+  assert.deepEqual(bounds.bounded(USAGE, another, 0n, DAY_MS - 1), { user: OTHER_VALUES });
+  assert.deepEqual(bounds.bounded(USAGE, another, 0n, DAY_MS), another);
+});
+
 test('the count of a day does not restart if the clock is set back', () => {
   const bounds = new TagBounds();
   bounds.bounded(USAGE, user(-1), 0n, DAY_MS);

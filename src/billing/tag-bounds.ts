@@ -113,6 +113,8 @@ export class TagBounds {
       this.#remembered = 0;
       this.#accounts.clear();
     }
+    // After the clock was set back by days, the count of the later day continues today only.
+    if (day < this.#day - 1) this.#day = day;
     const known = this.#accounts.get(accountId);
     if (known !== undefined) return known;
     const seen = { accountId, rows: new Set<string>(), chargedNano: 0 };

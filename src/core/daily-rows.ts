@@ -29,6 +29,8 @@ export class DailyRows {
       this.#taken = 0;
       this.#accounts.clear();
     }
+    // After the clock was set back by days, the count of the later day continues today only.
+    if (day < this.#day - 1) this.#day = day;
     const { ofAccount, few, ofAll } = this.#bounds;
     const taken = this.#accounts.get(accountId) ?? 0;
     const most = this.#taken < ofAll / 2 ? ofAccount : few;
