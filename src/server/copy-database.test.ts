@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { startTestApp } from '../../test/app/test-app.ts';
 import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
+import { openTestStore } from '../../test/databases/stores.ts';
 import { runCommand } from '../cli/cli.ts';
 import { TestUpstream } from '../../test/support/test-upstream.ts';
 
@@ -69,6 +70,29 @@ models:
     const again = await farebox('move', '--to', target);
     assert.equal(again.code, 1);
     assert.match(again.error, /The target database must be empty/);
+  });
+
+  test('`farebox move` copies a text with NUL, which PostgreSQL cannot store', async () => {
+    const dataFolder = mkdtempSync(join(folder, 'nul-'));
+    const app = await startTestApp({ dataFolder });
+    const secret = await app.key({ kind: 'ADMIN' });
+    const headers = { authorization: `Bearer ${secret}`, 'content-type': 'application/json' };
+    const created = await fetch(`${app.url}/api_keys`, {
+      method: 'POST',
+      headers,
+      body: JSON.stringify({ apiKeyType: 'INFERENCE', description: 'my\0key' }),
+    });
+    assert.equal(created.status, 200, await created.text());
+    await app.stop();
+    const databaseUrl = await emptyPostgresDatabase();
+    const moved = await farebox('move', '--data', dataFolder, '--to', databaseUrl);
+    assert.equal(moved.code, 0, moved.error);
+    const target = await openTestStore(databaseUrl);
+    const rows = await target.query(
+      "SELECT id FROM identity_key WHERE description = 'my\uFFFDkey'",
+    );
+    assert.equal(rows.length, 1);
+    await target.close();
   });
 
   test('`farebox move` needs the URL of a PostgreSQL database', async () => {

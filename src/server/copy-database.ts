@@ -142,9 +142,9 @@ async function copyRows(
     }
   };
   if (isFromFile) {
-    await target.transaction((tx) => copyAll((sql, values) => tx.query(sql, values)), {
-      timeoutMs: STEP_TIMEOUT_MS,
-    });
+    const write = (tx: Queryable) => (sql: string, values: readonly Parameter[]) =>
+      tx.query(sql, values.map(withoutNul));
+    await target.transaction((tx) => copyAll(write(tx)), { timeoutMs: STEP_TIMEOUT_MS });
   } else {
     // The file is new, so it needs no atomicity, and a transaction per page keeps its log short.
     await copyAll((sql, values) =>
@@ -170,6 +170,11 @@ async function insert(write: Write, table: Table, rows: readonly Values[]): Prom
 function pageRows(table: Table): number {
   const most = table.hasBytes ? BATCH_ROWS_OF_BYTES : BATCH_ROWS;
   return Math.min(most, Math.floor(MAX_PLACEHOLDERS / table.columns.length));
+}
+
+/** PostgreSQL cannot store NUL in a text. */
+function withoutNul(value: Parameter): Parameter {
+  return typeof value === 'string' ? value.replaceAll('\0', '\uFFFD') : value;
 }
 
 async function* pagesByKey(source: Queryable, table: Table): AsyncGenerator<readonly Values[]> {
