@@ -10,13 +10,16 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { DAY_MS, MINUTE_MS, systemClock } from '../../src/core/clock.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS, systemClock } from '../../src/core/clock.ts';
 import { runCommand } from '../../src/cli/cli.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { emptyPostgresDatabase } from '../databases/postgres.ts';
+import { type LogLine, memoryLog } from '../support/memory-log.ts';
 import { startMailServer } from '../support/mail-server.ts';
 import { S3Storage } from '../support/s3-storage.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
@@ -378,6 +381,57 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     assert.equal(existsSync(join(dataFolder, 'another.db')), false);
     const { store } = app.app.stores;
     assert.equal((await store.query('SELECT id FROM backup_run')).length, 1);
+  });
+
+  test('a backup that the stop of the server interrupts has failed, and is due again in an hour', async () => {
+    const storage = createServer(() => undefined); // it never responds
+    await new Promise<void>((resolve) => storage.listen(0, '127.0.0.1', resolve));
+    const endpoint = `http://127.0.0.1:${(storage.address() as AddressInfo).port}`;
+    let requests = 0;
+    storage.on('request', () => (requests += 1));
+    const dataFolder = emptyFolder();
+    const yaml = yamlOf(
+      `backup: { to: 's3://shop/daily', s3: { endpoint: '${endpoint}', region: eu, accessKeyId: a, secretAccessKey: s } }`,
+    );
+    writeFileSync(join(dataFolder, 'farebox.yaml'), yaml);
+    const lines: LogLine[] = [];
+    const begin = async (laterMs: number): Promise<TestApp> => {
+      const clock = systemClock();
+      const minutes: (() => void)[] = [];
+      const app = await startTestApp({
+        yaml,
+        dataFolder,
+        log: memoryLog(lines),
+        clock: {
+          ...clock,
+          nowMs: () => clock.nowMs() + laterMs,
+          every: (ms, work) => {
+            if (ms === MINUTE_MS) minutes.push(work);
+            return clock.every(ms, work);
+          },
+        },
+      });
+      for (const run of minutes) run();
+      return app;
+    };
+    const first = await begin(0);
+    await until(async () => requests || undefined);
+    await first.stop();
+    assert.deepEqual(
+      lines.filter(({ message }) => message === 'Backup stored'),
+      [],
+    );
+    const second = await begin(HOUR_MS);
+    const secret = await second.key({ kind: 'ADMIN' });
+    const response = await fetch(`${second.url}/admin/backups`, {
+      headers: { authorization: `Bearer ${secret}` },
+    });
+    const { data } = (await response.json()) as { data: readonly { problem: string | null }[] };
+    assert.match(data.at(-1)?.problem ?? '', /server was stopped/);
+    await until(async () => (requests > 1 ? true : undefined));
+    await second.stop();
+    storage.closeAllConnections();
+    storage.close();
   });
 });
 

@@ -130,6 +130,7 @@ export class ScheduledBackups implements Feature {
         this.#worker.once('error', reject);
         this.#worker.once('exit', () => resolve());
       });
+      await this.#endInterrupted();
       await this.refresh();
       const [run] = await this.runs(1);
       if (run?.problem === '')
@@ -144,6 +145,16 @@ export class ScheduledBackups implements Feature {
         log.error({ reason: reasonOf(problem) }, 'The alert about the backup was not queued');
       });
     }
+  }
+
+  /** Ends the run of a worker that was terminated, so that the next one is due in an hour. */
+  async #endInterrupted(): Promise<void> {
+    const [run] = await this.runs(1);
+    if (run?.endedMs !== 0) return;
+    await this.#parts.stores.store.query(
+      'UPDATE backup_run SET ended_ms = $2, problem = $3 WHERE started_ms = $1 AND ended_ms = 0',
+      [run.startedMs, this.#parts.clock.nowMs(), 'The server was stopped during the backup'],
+    );
   }
 
   start(): void {
