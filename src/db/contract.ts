@@ -139,6 +139,14 @@ export interface FileWork {
   readonly durable: boolean;
 }
 
+/**
+ * On PostgreSQL every later statement on a table waits behind a change of the table that waits for a
+ * long read, such as an audit or a backup. So a transaction that changes tables waits for a shorter
+ * time than the statement timeout of a charge, and is not repeated at once. PostgreSQL ends an
+ * automatic vacuum that is in the way after one second.
+ */
+export const SET_LOCK_TIMEOUT = 'SET LOCAL lock_timeout = 1500';
+
 /** Returns the placeholders of an `IN (…)` list that starts with `$first`. */
 export function placesFrom(first: number, values: readonly unknown[]): string {
   return values.map((_value, at) => `$${first + at}`).join(', ');

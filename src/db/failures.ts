@@ -25,7 +25,6 @@ export class ReadTooLong extends Error {
 const CONFLICTS = new Set([
   '40001', // serialization failure
   '40P01', // deadlock
-  '55P03', // lock not available
   '25P03', // idle in transaction: this process was paused, and the database has ended the connection
   'CR000', // retry, of CockroachDB
 ]);
@@ -75,6 +74,11 @@ export function isOverload(error: unknown): boolean {
   return OVERLOADS.has(codeOf(error));
 }
 
+/** A transaction with `SET_LOCK_TIMEOUT` has waited for its lock as long as it may. */
+export function isLockTimeout(error: unknown): boolean {
+  return codeOf(error) === LOCK_TIMEOUT;
+}
+
 export function isStatementTimeout(error: unknown): boolean {
   return codeOf(error) === STATEMENT_TIMEOUT;
 }
@@ -91,6 +95,7 @@ export function isLostStatement(error: unknown): boolean {
 
 const LOST_STATEMENTS = new Set(['26000', '42P05']);
 
+const LOCK_TIMEOUT = '55P03';
 const STATEMENT_TIMEOUT = '57014';
 const OVERLOADS = new Set([STATEMENT_TIMEOUT, '53300']);
 

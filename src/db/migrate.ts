@@ -2,18 +2,29 @@
  * Applies numbered migrations once, each in a transaction with the row that records it, so that
  * processes starting at the same time produce one schema.
  */
-import type { Migration, Queryable, Store } from './contract.ts';
-import { isUniqueViolation } from './failures.ts';
+import { type Clock, SECOND_MS } from '../core/clock.ts';
+import type { Log } from '../core/log.ts';
+import { type Migration, type Queryable, SET_LOCK_TIMEOUT, type Store } from './contract.ts';
+import { isLockTimeout, isUniqueViolation } from './failures.ts';
+
+/** Statements that have queued behind a step run in this pause. */
+const PAUSE_MS = SECOND_MS;
+
+interface Waiting {
+  readonly clock: Clock;
+  readonly log: Log;
+}
 
 /**
- * `timeoutMs` bounds each statement, since indexing a large table takes long. Throws if the
- * database has unknown steps: a newer version created it, and writes by this version could damage
- * it.
+ * `timeoutMs` bounds each statement, since indexing a large table takes long, and the wait for long
+ * reads of PostgreSQL. Throws if the database has unknown steps: a newer version created it, and
+ * writes by this version could damage it.
  */
 export async function migrateWith(
   store: Store,
   migrations: readonly Migration[],
   timeoutMs: number,
+  waiting?: Waiting,
 ): Promise<void> {
   const rows = await store.query<{ id: string }>('SELECT id FROM store_migration');
   const applied = new Set(rows.map((row) => row.id));
@@ -22,7 +33,28 @@ export async function migrateWith(
   if (unknown.length > 0) throw new Error(newerThanThis(unknown));
   for (const migration of migrations) {
     if (applied.has(migration.id)) continue;
-    await applyOnce(store, migration, timeoutMs);
+    await applyWhenFree(store, migration, timeoutMs, waiting);
+  }
+}
+
+/** Tries a step again while a long read of PostgreSQL has a lock that the step needs. */
+async function applyWhenFree(
+  store: Store,
+  migration: Migration,
+  timeoutMs: number,
+  waiting: Waiting | undefined,
+): Promise<void> {
+  const untilMs = (waiting?.clock.monotonicMs() ?? 0) + timeoutMs;
+  for (;;) {
+    try {
+      return await applyOnce(store, migration, timeoutMs);
+    } catch (error) {
+      if (waiting === undefined || !isLockTimeout(error)) throw error;
+      const { clock, log } = waiting;
+      if (clock.monotonicMs() >= untilMs) throw error;
+      log.warn({}, 'A long read of the database delays the migration, which is tried again');
+      await clock.sleep(PAUSE_MS);
+    }
   }
 }
 
@@ -38,6 +70,7 @@ async function applyOnce(store: Store, migration: Migration, timeoutMs: number):
     await store.transaction(
       async (tx) => {
         await tx.query('INSERT INTO store_migration (id) VALUES ($1)', [migration.id]);
+        if (store.dialect === 'postgres') await tx.query(SET_LOCK_TIMEOUT);
         await applyStatements(tx, textFor(store, migration));
       },
       { timeoutMs },

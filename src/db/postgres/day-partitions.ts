@@ -7,7 +7,7 @@
  * small transactions.
  */
 import { dayStartMs } from '../../core/clock.ts';
-import type { Queryable, Store } from '../contract.ts';
+import { type Queryable, SET_LOCK_TIMEOUT, type Store } from '../contract.ts';
 
 export interface PartitionedTable {
   readonly table: string;
@@ -16,11 +16,6 @@ export interface PartitionedTable {
   readonly unitsPerDay: number;
 }
 
-/**
- * Charges wait behind a change of partitions that itself waits for a long read, such as an audit or a
- * backup. So the change waits this long only, and the caller repeats it later.
- */
-const SET_LOCK_TIMEOUT = 'SET LOCAL lock_timeout = 250';
 const MOVE_TIMEOUT_MS = 120_000;
 const DROP_TIMEOUT_MS = 300_000;
 const ACCOUNT_PAGE = 200;

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type CutProxy, startCutProxy } from '../../../test/databases/cut-proxy.ts';
 import { type TestPostgres, startPostgres } from '../../../test/databases/postgres.ts';
 import { until } from '../../../test/support/until.ts';
@@ -102,6 +103,35 @@ describe('`PostgresStore` with an unreachable database', () => {
     assert.ok(slow.tookMs < IN_TIME_MS, `${slow.tookMs} ms`);
     assert.equal(store.unavailable(), undefined);
     await store.query('SELECT 1 AS one');
+  });
+
+  test('writes do not wait for a migration that waits for a long read', async () => {
+    const old = open(postgres.url('postgres'), 4, SLOW_REPLY_TIMEOUT_MS);
+    const next = open(postgres.url('postgres'));
+    const made = { id: 'sample-0001', up: 'CREATE TABLE sample_moved (id BIGINT)' };
+    await old.migrate([made]);
+    const added = { id: 'sample-0002', up: 'ALTER TABLE sample_moved ADD COLUMN size BIGINT' };
+    let migrating: Promise<void> | undefined;
+    const reading = old.transaction(
+      async (tx) => {
+        await tx.query('SELECT id FROM sample_moved');
+        migrating = next.migrate([made, added]);
+        await sleep(SLOW_MS / 2);
+        await old.query('INSERT INTO sample_moved (id) VALUES (1)');
+      },
+      { isSnapshot: true, timeoutMs: IN_TIME_MS },
+    );
+    try {
+      await reading;
+    } finally {
+      await migrating;
+    }
+    assert.deepEqual(
+      [...(await next.query('SELECT id, size FROM sample_moved'))],
+      [{ id: 1n, size: null }],
+    );
+    await next.query('DROP TABLE sample_moved');
+    await next.query('DELETE FROM store_migration');
   });
 
   test('a timeout in the pool fails that call alone and does not mark the database as unreachable', async () => {

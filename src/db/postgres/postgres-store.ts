@@ -191,7 +191,7 @@ export class PostgresStore implements SharedStore {
       },
       { timeoutMs: MIGRATION_TIMEOUT_MS },
     );
-    await migrateWith(this, migrations, MIGRATION_TIMEOUT_MS);
+    await migrateWith(this, migrations, MIGRATION_TIMEOUT_MS, this.#options);
   }
 
   listen(received: (message: string) => void): Promise<Notices> {
