@@ -81,4 +81,11 @@ onEachStore('a page of a statement', (fixture) => {
     const reading = Array.from({ length: readers }, () => read().finally(() => (done += 1)));
     await Promise.all([post(), ...reading]);
   });
+
+  test('it has an opening balance if no posting of the account was deleted', async () => {
+    const { firstDay, ledger, page } = await bench(fixture);
+    await ledger.dropOld({ usageDay: undefined, postingDay: firstDay - 1 });
+    const { openingNano, closingNano } = await page({ from: -firstDay, to: 0, limit: 3 });
+    assert.deepEqual([openingNano, closingNano], [0n, (await ledger.balances('a')).usdNano]);
+  });
 });

@@ -114,7 +114,8 @@ export async function statementPage(
      UNION ALL
      SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
        present - since_first, present - after_last,
-       COALESCE((SELECT day FROM ledger_kept_from WHERE rows_of = 'postings'), 0) FROM sums
+       COALESCE((SELECT day FROM ledger_kept_from WHERE rows_of = 'postings' AND EXISTS (
+         SELECT 1 FROM ledger_carry WHERE account_id = $1 AND transfers > 0)), 0) FROM sums
      ORDER BY created_ms DESC, id DESC, part DESC, day DESC`,
     parameters,
   );
