@@ -17,7 +17,7 @@ import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { DAY_MS, HOUR_MS, MINUTE_MS, systemClock } from '../../src/core/clock.ts';
 import { runCommand } from '../../src/cli/cli.ts';
-import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { type TestApp, type TestAppOptions, startTestApp } from '../app/test-app.ts';
 import { emptyPostgresDatabase } from '../databases/postgres.ts';
 import { type LogLine, memoryLog } from '../support/memory-log.ts';
 import { startMailServer } from '../support/mail-server.ts';
@@ -383,6 +383,18 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     assert.equal((await store.query('SELECT id FROM backup_run')).length, 1);
   });
 
+  test('a backup to another place does not delay the scheduled one', async () => {
+    const { folder, app } = await shop('backup: { to: ./kept }');
+    await backup(folder, '--to', './other');
+    await app.stop();
+    const yaml = yamlOf(`backup: { to: ${join(folder, 'kept')} }`);
+    const dataFolder = join(folder, 'data');
+    writeFileSync(join(dataFolder, 'farebox.yaml'), yaml);
+    const later = await inMinute({ yaml, dataFolder }, 0);
+    await until(async () => (existsSync(join(folder, 'kept')) ? true : undefined));
+    await later.stop();
+  });
+
   test('a backup that the stop of the server interrupts has failed, and is due again in an hour', async () => {
     const storage = createServer(() => undefined); // it never responds
     await new Promise<void>((resolve) => storage.listen(0, '127.0.0.1', resolve));
@@ -395,25 +407,8 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     );
     writeFileSync(join(dataFolder, 'farebox.yaml'), yaml);
     const lines: LogLine[] = [];
-    const begin = async (laterMs: number): Promise<TestApp> => {
-      const clock = systemClock();
-      const minutes: (() => void)[] = [];
-      const app = await startTestApp({
-        yaml,
-        dataFolder,
-        log: memoryLog(lines),
-        clock: {
-          ...clock,
-          nowMs: () => clock.nowMs() + laterMs,
-          every: (ms, work) => {
-            if (ms === MINUTE_MS) minutes.push(work);
-            return clock.every(ms, work);
-          },
-        },
-      });
-      for (const run of minutes) run();
-      return app;
-    };
+    const begin = (laterMs: number) =>
+      inMinute({ yaml, dataFolder, log: memoryLog(lines) }, laterMs);
     const first = await begin(0);
     await until(async () => requests || undefined);
     await first.stop();
@@ -434,6 +429,25 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     storage.close();
   });
 });
+
+/** Starts an app whose clock is ahead, and runs the jobs of a minute. */
+async function inMinute(options: TestAppOptions, aheadMs: number): Promise<TestApp> {
+  const clock = systemClock();
+  const minutes: (() => void)[] = [];
+  const app = await startTestApp({
+    ...options,
+    clock: {
+      ...clock,
+      nowMs: () => clock.nowMs() + aheadMs,
+      every: (ms, work) => {
+        if (ms === MINUTE_MS) minutes.push(work);
+        return clock.every(ms, work);
+      },
+    },
+  });
+  for (const run of minutes) run();
+  return app;
+}
 
 /** A backup that was made while the clock was decades ahead. */
 function wrongName(year: number): string {

@@ -52,9 +52,10 @@ export async function createBackup(parts: BackupParts): Promise<BackupReport> {
   if (lock === undefined) throw new Error('Another backup of this data folder is running');
   const stores = await openStores(parts);
   const run = { id: ids.uuid(), startedMs: clock.nowMs() };
-  await stores.store.query('INSERT INTO backup_run (id, started_ms) VALUES ($1, $2)', [
+  await stores.store.query('INSERT INTO backup_run (id, started_ms, place) VALUES ($1, $2, $3)', [
     run.id,
     run.startedMs,
+    parts.to,
   ]);
   const ended = (location: string, bytes: number, problem: string): Promise<unknown> =>
     stores.store.query(

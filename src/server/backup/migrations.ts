@@ -16,4 +16,9 @@ CREATE TABLE backup_run (
 CREATE INDEX backup_run_started ON backup_run (started_ms);
 `,
   },
+  {
+    // The destination; empty for runs of earlier versions.
+    id: 'backup-0002',
+    up: "ALTER TABLE backup_run ADD COLUMN place TEXT NOT NULL DEFAULT '';",
+  },
 ];

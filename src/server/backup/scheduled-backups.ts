@@ -21,6 +21,8 @@ export interface BackupRun {
   readonly startedMs: number;
   /** 0 while it runs. */
   readonly endedMs: number;
+  /** The destination; empty if an earlier version has made it. */
+  readonly place: string;
   readonly location: string;
   readonly bytes: number;
   /** Why it failed; empty otherwise. */
@@ -80,10 +82,14 @@ export class ScheduledBackups implements Feature {
     if (!this.isScheduled || this.#running !== undefined) return;
     const { config, stores, clock } = this.#parts;
     if (clock.monotonicMs() < this.#restsUntilMs) return;
-    const last = (await this.runs(KEPT_RUNS)).find(
+    const { to, everyHours } = config.current.backup;
+    const runs = (await this.runs(KEPT_RUNS)).filter(
       ({ startedMs }) => startedMs <= this.#latestMs(),
     );
-    const everyMs = config.current.backup.everyHours * HOUR_MS;
+    // Two backups of a data folder cannot run at the same time.
+    if (runs.some((run) => run.place !== to && isRunning(run, clock.nowMs()))) return;
+    const last = runs.find(({ place }) => place === to || place === '');
+    const everyMs = everyHours * HOUR_MS;
     if (last !== undefined && clock.nowMs() < dueMs(last, everyMs)) return;
     await stores.store.query(
       `DELETE FROM backup_run WHERE id NOT IN (
@@ -100,17 +106,19 @@ export class ScheduledBackups implements Feature {
     const rows = await this.#parts.stores.store.query<{
       started_ms: bigint;
       ended_ms: bigint;
+      place: string;
       location: string;
       bytes: bigint;
       problem: string;
     }>(
-      `SELECT started_ms, ended_ms, location, bytes, problem FROM backup_run
+      `SELECT started_ms, ended_ms, place, location, bytes, problem FROM backup_run
        ORDER BY started_ms DESC LIMIT $1`,
       [limit],
     );
     return rows.map((row) => ({
       startedMs: Number(row.started_ms),
       endedMs: Number(row.ended_ms),
+      place: row.place,
       location: row.location,
       bytes: Number(row.bytes),
       problem: row.problem,
@@ -166,6 +174,10 @@ export class ScheduledBackups implements Feature {
     await this.#worker?.terminate();
     await this.#running;
   }
+}
+
+function isRunning({ startedMs, endedMs }: BackupRun, nowMs: number): boolean {
+  return endedMs === 0 && nowMs < startedMs + LONGEST_RUN_MS;
 }
 
 function dueMs({ startedMs, endedMs, problem }: BackupRun, everyMs: number): number {
