@@ -15,7 +15,9 @@ export const BackupSection = group({
     .describe(
       'Hours between two scheduled backups; 0 schedules none. A failed one is retried after an hour.',
     ),
-  keep: whole(14).describe('Number of backups to keep in `to`. A new backup deletes older ones.'),
+  keep: whole(14).describe(
+    'Number of backups to keep in `to`. A new backup there deletes older ones.',
+  ),
   recipient: z
     .string()
     .regex(/^age1[a-z0-9]{20,4000}$/, 'Must be a public key of age, which starts with "age1"')

@@ -256,6 +256,16 @@ ${more}`;
     await app.stop();
   });
 
+  test('backups by hand to another place are kept', async () => {
+    const { folder, app } = await shop('backup: { to: ./kept, keep: 1 }');
+    for (const place of ['kept', 'kept', 'archive', 'archive']) {
+      await backup(folder, '--to', `./${place}`);
+    }
+    const counts = ['kept', 'archive'].map((place) => readdirSync(join(folder, place)).length);
+    assert.deepEqual(counts, [1, 2]);
+    await app.stop();
+  });
+
   test('a backup of PostgreSQL restores into an empty PostgreSQL, and not into SQLite', async () => {
     const source = await emptyPostgresDatabase();
     const { folder, app, secret } = await shop('', source);

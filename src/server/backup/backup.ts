@@ -14,7 +14,7 @@ import { type Store, lockFile } from '../../db/db.ts';
 import { copySnapshot } from '../copy-database.ts';
 import { type Stores, type StoresParts, openStores } from '../stores.ts';
 import { packArchive, sha256Of } from './archive.ts';
-import { openDestination } from './destination.ts';
+import { type Destination, openDestination } from './destination.ts';
 
 export const DATABASE_FILE = 'farebox.db';
 /** Folders of an archive. */
@@ -113,14 +113,22 @@ async function store(
   const location = await destination.put(packed, basename(packed), (done, total) =>
     onProgress?.('Storing', done, total),
   );
+  // `keep` is for the configured place.
+  const isArchive = config.backup.to !== undefined && config.backup.to !== to;
+  const deleted = isArchive ? [] : await deleteOld(destination, keep, basename(packed));
+  const isEncrypted = recipient !== undefined;
+  return { location, bytes, sha256, isEncrypted, audit, files, otherFiles, deleted };
+}
+
+/** Keeps the newest backups, of which `last` is the one that was just made; returns the deleted names. */
+async function deleteOld(destination: Destination, keep: number, last: string) {
   const names = (await destination.names()).filter((name) => ARCHIVE_NAME.test(name)).sort();
-  const isLater = (name: string): boolean => name > basename(packed);
+  const isLater = (name: string): boolean => name > last;
   // Later ones are from the time before the clock was set back.
   const oldestFirst = [...names.filter(isLater), ...names.filter((name) => !isLater(name))];
   const deleted = oldestFirst.slice(0, Math.max(0, names.length - keep));
   for (const name of deleted) await destination.remove(name);
-  const isEncrypted = recipient !== undefined;
-  return { location, bytes, sha256, isEncrypted, audit, files, otherFiles, deleted };
+  return deleted;
 }
 
 /** `farebox-20261121T035500000Z.tar.gz`; names sort by time. */
