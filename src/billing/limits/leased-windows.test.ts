@@ -5,7 +5,7 @@ import { emptyPostgresDatabase } from '../../../test/databases/postgres.ts';
 import { openTestStore } from '../../../test/databases/stores.ts';
 import { until } from '../../../test/support/until.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
-import { MINUTE_MS } from '../../core/clock.ts';
+import { type Clock, DAY_MS, MINUTE_MS } from '../../core/clock.ts';
 import { type Store, isShared } from '../../db/db.ts';
 import { LIMITS_MIGRATIONS, LeasedWindows, type WindowResult } from './limits.ts';
 
@@ -23,13 +23,17 @@ describe('leased rate windows', () => {
     for (const store of stores) await store.close();
   });
 
-  async function begin(processes: number): Promise<{ windows: LeasedWindows; store: Store }> {
+  async function begin(
+    processes: number,
+    ofProcess: Clock = clock,
+  ): Promise<{ windows: LeasedWindows; store: Store }> {
     const store = await openTestStore(url);
     stores.push(store);
     await store.migrate(LIMITS_MIGRATIONS);
     assert.ok(isShared(store));
     const holder = `p${(holders += 1)}`;
-    const windows = new LeasedWindows({ store, clock, processes: () => processes, holder });
+    const parts = { store, clock: ofProcess, processes: () => processes, holder };
+    const windows = new LeasedWindows(parts);
     // Wait for the first notification, because a process leases only after it.
     await store.listen(() => undefined);
     return { windows, store };
@@ -148,6 +152,18 @@ describe('leased rate windows', () => {
       assert.equal(passed, 40);
     });
   }
+
+  test('a window that a process with a clock a day ahead has left ends within a minute', async () => {
+    const dayAhead = new TestClock(clock.nowMs() + DAY_MS);
+    const [ahead, right] = [await begin(2, dayAhead), await begin(2)];
+    const wanted = take('left behind', 4);
+    for (let at = 0; at < 4; at += 1) {
+      assert.ok((await ahead.windows.take(wanted, dayAhead.nowMs())).ok);
+    }
+    assert.equal((await right.windows.take(wanted, clock.nowMs())).ok, false);
+    await right.windows.prune(clock.nowMs());
+    assert.equal((await right.windows.take(wanted, clock.nowMs())).ok, true);
+  });
 
   test('a take that no lease covers is one transaction', async (t) => {
     const [first, second] = [await begin(2), await begin(2)];

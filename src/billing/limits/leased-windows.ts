@@ -34,6 +34,8 @@ const NOTIFY_AFTER_MS = 20;
 /** Buckets per notification of at most 8,000 bytes; others are read when they are needed. */
 const BUCKETS_OF_MESSAGE = 32;
 const COUNTED = 'counted';
+/** Windows of a process whose clock is ahead by more are opened again each minute. */
+const MOST_MINUTES_AHEAD = 10;
 
 export interface LeasedWindowsParts {
   readonly store: SharedStore;
@@ -155,9 +157,12 @@ export class LeasedWindows implements Windows {
     return counted;
   }
 
+  /** Deletes old windows, and those of a process that may have ended since its clock was ahead. */
   async prune(nowMs: number): Promise<void> {
-    await this.#parts.store.query('DELETE FROM limits_window WHERE minute < $1', [
-      Math.floor(nowMs / MINUTE_MS) - 1,
+    const minute = Math.floor(nowMs / MINUTE_MS);
+    await this.#parts.store.query('DELETE FROM limits_window WHERE minute < $1 OR minute > $2', [
+      minute - 1,
+      minute + MOST_MINUTES_AHEAD,
     ]);
   }
 
