@@ -393,6 +393,25 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     assert.equal((await store.query('SELECT id FROM backup_run')).length, 1);
   });
 
+  test('a backup of a killed process has failed, and is repeated after an hour', async () => {
+    const dataFolder = emptyFolder();
+    const yaml = yamlOf('backup: { to: ./kept }');
+    writeFileSync(join(dataFolder, 'farebox.yaml'), yaml);
+    const first = await startTestApp({ yaml, dataFolder });
+    await first.app.stores.store.query(
+      "INSERT INTO backup_run (id, started_ms, place) VALUES ('killed', $1, $2)",
+      [Date.now() - 2 * HOUR_MS, join(dataFolder, 'kept')],
+    );
+    await first.stop();
+    const app = await inMinute({ yaml, dataFolder }, 0);
+    await until(async () => (existsSync(join(dataFolder, 'kept')) ? true : undefined));
+    const [run] = await app.app.stores.store.query<{ problem: string }>(
+      "SELECT problem FROM backup_run WHERE id = 'killed'",
+    );
+    assert.match(run?.problem ?? '', /was killed/);
+    await app.stop();
+  });
+
   test('a backup to another place does not delay the scheduled one', async () => {
     const { folder, app } = await shop('backup: { to: ./kept }');
     await backup(folder, '--to', './other');

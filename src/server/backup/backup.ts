@@ -10,9 +10,10 @@ import type { AuditReport } from '../../billing/ledger/ledger.ts';
 import type { Config, ConfigSource } from '../../config/config.ts';
 import { isoTime } from '../../core/clock.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
-import { type Store, lockFile } from '../../db/db.ts';
+import type { Store } from '../../db/db.ts';
 import { copySnapshot } from '../copy-database.ts';
 import { type Stores, type StoresParts, openStores } from '../stores.ts';
+import { lockBackups } from './backup-lock.ts';
 import { packArchive, sha256Of } from './archive.ts';
 import { type Destination, openDestination } from './destination.ts';
 
@@ -48,7 +49,7 @@ export interface BackupReport {
 /** Throws if the audit of the copy fails; then nothing is stored. */
 export async function createBackup(parts: BackupParts): Promise<BackupReport> {
   const { config, clock, ids } = parts;
-  const lock = lockFile(join(config.dataFolder, 'backup.lock'));
+  const lock = lockBackups(config);
   if (lock === undefined) throw new Error('Another backup of this data folder is running');
   const stores = await openStores(parts);
   const run = { id: ids.uuid(), startedMs: clock.nowMs() };

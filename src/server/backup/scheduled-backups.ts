@@ -9,6 +9,7 @@ import { siblingUrl } from '../../core/sibling.ts';
 import type { Feature } from '../../http/route.ts';
 import type { FeatureParts } from '../feature-parts.ts';
 import type { BackupRequest } from './backup-worker.ts';
+import { lockBackups } from './backup-lock.ts';
 
 const RETRY_MS = HOUR_MS;
 /** A run without an end after this time was killed. */
@@ -82,6 +83,7 @@ export class ScheduledBackups implements Feature {
     if (!this.isScheduled || this.#running !== undefined) return;
     const { config, stores, clock } = this.#parts;
     if (clock.monotonicMs() < this.#restsUntilMs) return;
+    await this.#endKilled();
     const { to, everyHours } = config.current.backup;
     const runs = (await this.runs(KEPT_RUNS)).filter(
       ({ startedMs }) => startedMs <= this.#latestMs(),
@@ -163,6 +165,23 @@ export class ScheduledBackups implements Feature {
       'UPDATE backup_run SET ended_ms = $2, problem = $3 WHERE started_ms = $1 AND ended_ms = 0',
       [run.startedMs, this.#parts.clock.nowMs(), 'The server was stopped during the backup'],
     );
+  }
+
+  /** Ends the runs of killed processes. A SQLite file is backed up under the lock of its data folder. */
+  async #endKilled(): Promise<void> {
+    const { config, stores, clock } = this.#parts;
+    if (stores.store.dialect !== 'sqlite') return;
+    const open = await stores.store.query('SELECT id FROM backup_run WHERE ended_ms = 0 LIMIT 1');
+    const lock = open.length === 0 ? undefined : lockBackups(config.current);
+    if (lock === undefined) return;
+    try {
+      await stores.store.query(
+        'UPDATE backup_run SET ended_ms = $1, problem = $2 WHERE ended_ms = 0',
+        [clock.nowMs(), 'The process was killed during the backup'],
+      );
+    } finally {
+      lock.release();
+    }
   }
 
   start(): void {
