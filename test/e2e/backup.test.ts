@@ -183,6 +183,14 @@ ${more}`;
     await servesAgain(place, secret);
   });
 
+  test('a restore of a missing file names it and leaves nothing', async () => {
+    const place = emptyFolder();
+    const { code, error } = await farebox(place, ['restore', 'missing.tar.gz']);
+    assert.equal(code, 1);
+    assert.match(error, /no such file.*missing\.tar\.gz/);
+    assert.deepEqual(readdirSync(place), []);
+  });
+
   test('a damaged backup is refused and leaves no database', async () => {
     const { folder, app } = await shop();
     const { location } = await backup(folder, '--to', './kept');

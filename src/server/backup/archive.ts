@@ -62,11 +62,11 @@ export async function unpackArchive(
   folder: string,
   identity: string | undefined,
 ): Promise<Manifest> {
-  const packed = createReadStream(archive);
   const isEncrypted = await startsWithAge(archive);
   if (isEncrypted && identity === undefined) {
     throw new Error('The backup is encrypted: give the file of its private key with --identity');
   }
+  const packed = createReadStream(archive);
   const stream = isEncrypted && identity !== undefined ? await decrypted(packed, identity) : packed;
   await pipeline(
     stream,
