@@ -8,6 +8,7 @@ import {
   readFileSync,
   readdirSync,
   rmSync,
+  utimesSync,
   writeFileSync,
 } from 'node:fs';
 import { createServer } from 'node:http';
@@ -261,6 +262,23 @@ ${more}`;
     assert.deepEqual(second.deleted, [wrongName(2098), wrongName(2099)]);
     const names = [first, second].map(({ location }) => basename(location));
     assert.deepEqual(readdirSync(kept).sort(), names);
+    await app.stop();
+  });
+
+  test('a backup deletes what a killed copy has left in the folder days ago', async () => {
+    const { folder, app } = await shop();
+    const kept = join(folder, 'kept');
+    const left = ['farebox-20250101T000000000Z.tar.gz.part', 'farebox-notes.part', 'other.part'];
+    mkdirSync(kept);
+    for (const name of left) {
+      writeFileSync(join(kept, name), 'a part');
+      utimesSync(join(kept, name), 1, 1);
+    }
+    await backup(folder, '--to', './kept');
+    assert.deepEqual(
+      readdirSync(kept).filter((name) => name.endsWith('.part')),
+      left.slice(1),
+    );
     await app.stop();
   });
 

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { assert } from '../../core/assert.ts';
+import { DAY_MS } from '../../core/clock.ts';
 import { flushFile, flushNames } from '../../core/flush.ts';
 import type { Config } from '../../config/config.ts';
 
@@ -45,6 +46,8 @@ export async function download(
   await pipeline(Body, createWriteStream(file, { mode: 0o600 }));
 }
 
+const PART_NAME = /^farebox-\d{8}T\d{9}Z\.tar\.gz(?:\.age)?\.part$/;
+
 class Folder implements Destination {
   readonly #path: string;
 
@@ -57,10 +60,21 @@ class Folder implements Destination {
     const location = join(this.#path, name);
     const part = `${location}.part`;
     await copyFile(file, part);
+    await this.#removeParts(part);
     await flushFile(part);
     await rename(part, location);
     await flushNames(this.#path);
     return location;
+  }
+
+  /** Deletes parts that killed copies have left a day before `part` or earlier. */
+  async #removeParts(part: string): Promise<void> {
+    const { mtimeMs } = await stat(part);
+    for (const name of await this.names()) {
+      if (!PART_NAME.test(name)) continue;
+      const path = join(this.#path, name);
+      if ((await stat(path)).mtimeMs < mtimeMs - DAY_MS) await rm(path, { force: true });
+    }
   }
 
   names(): Promise<string[]> {
