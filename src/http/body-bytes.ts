@@ -17,6 +17,7 @@ import {
   gzip,
   gzipSync,
 } from 'node:zlib';
+import { BodyPieces } from '../core/body-pieces.ts';
 import { joinBytes } from '../core/event-loop.ts';
 import { Fault } from '../core/faults.ts';
 
@@ -61,6 +62,8 @@ interface Memory<R extends Receiver> {
   decode<T>(receiver: R, work: () => Promise<T>): Promise<T>;
 }
 
+const EMPTY = Buffer.alloc(0);
+
 /** Reads a body as it was sent. Throws 413 above `limitBytes`, 429 or 503 without memory. */
 export function readBytes<R extends Receiver>(
   receiver: R,
@@ -72,32 +75,42 @@ export function readBytes<R extends Receiver>(
   // A caller that disconnected during its identification causes no more events.
   if (request.destroyed) return Promise.reject(new Error('The caller left'));
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
-  let pieces: Buffer[] = [];
+  let first: Buffer | undefined;
+  /** All pieces; most bodies have only the first one. */
+  let pieces: BodyPieces | undefined;
   let sizeBytes = 0;
   const take = (piece: Buffer): void => {
     sizeBytes += piece.length;
-    // Most bodies are one piece; `push` would allocate for many.
-    if (pieces.length === 0) {
-      pieces = [piece];
+    if (first === undefined) {
+      first = piece;
       if (sizeBytes <= limitBytes) return;
-    } else pieces.push(piece);
+    } else {
+      if (pieces === undefined) {
+        pieces = new BodyPieces();
+        pieces.add(first);
+      }
+      pieces.add(piece);
+    }
     const refusal =
       sizeBytes > limitBytes
         ? new Fault('PAYLOAD_TOO_LARGE')
         : memory.reserve(receiver, sizeBytes - receiver.bodyBytes);
     if (refusal === undefined) return;
     // The rest is discarded; `limitUnreadBody` bounds it.
-    request.off('data', take);
-    pieces = [];
+    request.off('data', take).off('end', end);
+    first = undefined;
+    pieces = undefined;
     reject(refusal);
   };
-  request.on('data', take);
-  request.on('end', () => {
+  const end = (): void => {
     // All requests that this turn has read are processed in a row (decision 15).
-    setImmediate(resolve, joinBytes(pieces, sizeBytes));
+    setImmediate(resolve, pieces === undefined ? (first ?? EMPTY) : pieces.joined());
     // The request outlives its body, which can be released once an engine has it.
-    pieces = [];
-  });
+    first = undefined;
+    pieces = undefined;
+  };
+  request.on('data', take);
+  request.on('end', end);
   request.on('error', reject);
   return promise;
 }

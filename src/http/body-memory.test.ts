@@ -2,9 +2,11 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type ClientRequest, type IncomingMessage, request } from 'node:http';
+import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
+import { heapBytes } from '../../test/support/heap-bytes.ts';
 import { until } from '../../test/support/until.ts';
 
 const LARGE_BYTES = 1_900_000;
@@ -66,6 +68,24 @@ describe('memory for bodies', () => {
     assert.equal(response.statusCode, 404);
     response.resume();
     await isTaken(one);
+  });
+
+  test('is not exceeded by a body of single bytes', async () => {
+    const { secret } = await bench.farebox.account('5');
+    const { bodyMemory } = bench.farebox.app.server;
+    const { hostname, port, pathname } = new URL(`${bench.farebox.url}/chat/completions`);
+    const usedBytes = heapBytes();
+    const socket = connect(Number(port), hostname);
+    socket.write(
+      `POST ${pathname} HTTP/1.1\r\nHost: farebox\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n`,
+    );
+    const pieces = 300_000;
+    socket.write('1\r\na\r\n'.repeat(pieces));
+    await until(() => bodyMemory.reservedBytes >= pieces, 'the body');
+    const grownBytes = heapBytes() - usedBytes;
+    socket.destroy();
+    await until(() => bodyMemory.reservedBytes === 0, 'the release');
+    assert.ok(grownBytes < 40 * pieces, String(grownBytes));
   });
 
   test('counts the decoded size of a compressed body', async () => {
