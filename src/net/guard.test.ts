@@ -7,6 +7,7 @@ import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { Fault, type FaultCode } from '../core/faults.ts';
 import { Guard, type FetchOptions, type GuardOptions } from './guard.ts';
 import { startProxy } from '../../test/support/connect-proxy.ts';
+import { heapBytes } from '../../test/support/heap-bytes.ts';
 import { until } from '../../test/support/until.ts';
 
 const LOOPBACK = ['127.0.0.0/8', '::1/128'];
@@ -321,6 +322,33 @@ describe('with loopback allowed by the setting', () => {
       const fault = await refusal(`${server.url}/${path}`, { allow: LOOPBACK });
       assert.equal(fault.code, 'PAYLOAD_TOO_LARGE', path);
     }
+  });
+
+  test('a body of single bytes takes little more memory than its bytes', async () => {
+    const pieces = 300_000;
+    const server = await listen((_request, response) => {
+      response.flushHeaders();
+      response.socket?.write('1\r\na\r\n'.repeat(pieces));
+    });
+    const guard = new (class extends Guard {
+      received = 0;
+      override stream(...[url, sink, wanted]: Parameters<Guard['stream']>) {
+        const counted = (chunk: Buffer) => {
+          this.received += chunk.length;
+          return sink(chunk);
+        };
+        return super.stream(url, counted, wanted);
+      }
+    })({ allow: LOOPBACK });
+    const usedBytes = heapBytes();
+    const abort = new AbortController();
+    const wanted = { ...PATIENT, maxBytes: 2 * pieces, signal: abort.signal };
+    const fetching = assert.rejects(guard.fetch(server.url, wanted));
+    await until(() => guard.received === pieces, 'the body');
+    const grownBytes = heapBytes() - usedBytes;
+    abort.abort();
+    await fetching;
+    assert.ok(grownBytes < 20 * pieces, String(grownBytes));
   });
 
   test('a slow body ends at the time limit, and an abort ends at once with its reason', async () => {

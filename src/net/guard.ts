@@ -11,7 +11,7 @@
 import { Resolver } from 'node:dns/promises';
 import type { LookupFunction } from 'node:net';
 import { buildConnector, Client, type Dispatcher } from 'undici';
-import { joinBytes } from '../core/event-loop.ts';
+import { BodyPieces } from '../core/body-pieces.ts';
 import { Fault } from '../core/faults.ts';
 import { addressRule, type AddressRule } from './guard-address.ts';
 import { ACCEPTED_ENCODINGS, drainBody, type Sink, tooLarge } from './guard-body.ts';
@@ -144,18 +144,16 @@ export class Guard {
   }
 
   async fetch(url: string, wanted: FetchOptions): Promise<Fetched> {
-    const chunks: Buffer[] = [];
-    let bufferedBytes = 0;
+    const body = new BodyPieces();
     const buffer = (chunk: Buffer): void => {
-      bufferedBytes += chunk.length;
+      body.add(chunk);
       this.#take(wanted.caller, 'bytes', chunk.length);
-      chunks.push(chunk);
     };
     try {
       const { url: finalUrl, mediaType, charset } = await this.stream(url, buffer, wanted);
-      return { url: finalUrl, mediaType, charset, bytes: await joinBytes(chunks, bufferedBytes) };
+      return { url: finalUrl, mediaType, charset, bytes: await body.joined() };
     } finally {
-      this.#count(wanted.caller, 'bytes', -bufferedBytes);
+      this.#count(wanted.caller, 'bytes', -body.sizeBytes);
     }
   }
 
