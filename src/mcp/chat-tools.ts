@@ -83,8 +83,10 @@ const Completion = z.strictObject({
   text: z.string(),
   model: z.string().describe('Model of the completion.'),
   finish: z
-    .enum(['stop', 'length', 'content_filter'])
-    .describe('`length`: the completion was truncated at `max_tokens`.'),
+    .string()
+    .describe(
+      '`stop`; `length`: truncated at `max_tokens`; `content_filter`; or that of the engine.',
+    ),
   usage: z.strictObject({ input_tokens: Count, output_tokens: Count, total_tokens: Count }),
   cost_usd: CostUsd,
   sources: z.array(Source).describe('Pages that the model read.'),

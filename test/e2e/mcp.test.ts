@@ -14,6 +14,7 @@ import { type Bench, call, chatBody, startWithEngine } from '../app/call.ts';
 import { type TestNode, startNode } from '../rpc/node.ts';
 import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
+import { chatEvents } from '../support/test-upstream.ts';
 import { until } from '../support/until.ts';
 import { TestWeb } from '../web/test-web.ts';
 
@@ -219,6 +220,19 @@ describe('the MCP server', () => {
     const { balance_usd: balanceUsd } = left.structuredContent as { balance_usd: number };
     assert.equal(usdToNano('1') - usdToNano(String(balanceUsd)), await spent());
     await client.close();
+  });
+
+  test('a completion with an unknown finish reason is returned', async () => {
+    bench.upstream.script.push({
+      kind: 'own',
+      answer: (response) => {
+        response.writeHead(200, { 'content-type': 'text/event-stream' });
+        response.end(chatEvents('atlas', 3, true).join('').replace('"stop"', '"tool_use"'));
+      },
+    });
+    const { body } = await post(request('tools/call', { name: 'chat', arguments: PROMPT }));
+    const { text, finish } = body.result.structuredContent;
+    assert.deepEqual([text, finish], [' w0 w1 w2', 'tool_calls']);
   });
 
   test('error responses of the route, and invalid arguments, are results with isError', async () => {
