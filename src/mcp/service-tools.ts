@@ -1,14 +1,15 @@
 /** Tools of the service: `blockchain_rpc`, `balance`, `list_models`. */
 import * as z from 'zod';
 import { LIST_TYPES } from '../catalog/catalog.ts';
+import { readResponse } from '../http/internal-call.ts';
 import type { Json } from './protocol.ts';
 import {
+  MAX_JSON_BYTES,
   type Tool,
   asJson,
   defineTool,
   failure,
   listOf,
-  postJson,
   readJsonResponse,
   structured,
 } from './tool.ts';
@@ -79,11 +80,32 @@ function rpcTool({ rpc }: ServiceToolParts): Tool {
     run: async ({ network, method, params }, call) => {
       const body = { jsonrpc: '2.0', id: 1, method, params };
       const path = `/crypto/rpc/${encodeURIComponent(network)}`;
-      const { result, error } = await postJson(call, path, body);
+      const response = await readResponse(await call.run({ path, body }), MAX_JSON_BYTES);
+      const { result, error } = exactJson(response.toString());
       if (error !== undefined) return failure(`The node returned ${JSON.stringify(error)}`);
       return structured({ result: result ?? null });
     },
   });
+}
+
+/** Node has both; the types of TypeScript lack them. */
+const exact = JSON as unknown as {
+  parse(
+    text: string,
+    reviver: (name: string, value: unknown, context: { readonly source?: string }) => unknown,
+  ): unknown;
+  rawJSON(text: string): unknown;
+};
+
+/** Parses JSON and keeps numbers that JavaScript would round, such as 64-bit integers of Solana. */
+function exactJson(text: string): Json {
+  if (!/\d{16}/.test(text)) return asJson(JSON.parse(text));
+  const value = exact.parse(text, (_name, one, { source }) =>
+    typeof one === 'number' && source !== undefined && String(one) !== source
+      ? exact.rawJSON(source)
+      : one,
+  );
+  return asJson(value);
 }
 
 function balanceTool(): Tool {

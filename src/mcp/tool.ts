@@ -181,7 +181,7 @@ export function listOf(value: unknown): Json[] {
 }
 
 /** The largest JSON response of a route without images. */
-const MAX_JSON_BYTES = 64 * 1024 * 1024;
+export const MAX_JSON_BYTES = 64 * 1024 * 1024;
 
 export async function readJsonResponse(
   response: InternalResponse,

@@ -11,7 +11,7 @@ import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { usdToNano } from '../../src/core/money.ts';
 import { type Bench, call, chatBody, startWithEngine } from '../app/call.ts';
-import { type TestNode, startNode } from '../rpc/node.ts';
+import { type TestNode, echoNode, sendText, startNode } from '../rpc/node.ts';
 import { childEnvironment } from '../support/child-environment.ts';
 import { endWithUs } from '../support/end-with-us.ts';
 import { chatEvents } from '../support/test-upstream.ts';
@@ -233,6 +233,19 @@ describe('the MCP server', () => {
     const { body } = await post(request('tools/call', { name: 'chat', arguments: PROMPT }));
     const { text, finish } = body.result.structuredContent;
     assert.deepEqual([text, finish], [' w0 w1 w2', 'tool_calls']);
+  });
+
+  test('numbers of a node beyond 2^53 stay exact', async () => {
+    node.respond = ({ calls }, response) => {
+      const [start] = JSON.stringify({ jsonrpc: '2.0', id: calls[0]?.id, result: {} }).split('{}');
+      sendText(response, `${start}{"rentEpoch":18446744073709551615}}`);
+    };
+    const given = { network: 'ethereum-mainnet', method: 'eth_gasPrice' };
+    const { text } = await post(
+      request('tools/call', { name: 'blockchain_rpc', arguments: given }),
+    );
+    node.respond = echoNode();
+    assert.equal(text.split('18446744073709551615').length, 3, text);
   });
 
   test('error responses of the route, and invalid arguments, are results with isError', async () => {
