@@ -181,6 +181,19 @@ test('`readPage` returns the article with absolute links, and the text of files'
   assert.ok(latin.ok && latin.markdown === 'été');
 });
 
+test('the title of a page is limited, with an article and without', async () => {
+  const title = '\u{1f41f}'.repeat(100_000);
+  const url = 'https://a.example/';
+  for (const text of ['Short', 'The heron stands in the shallow water. '.repeat(20)]) {
+    const bytes = Buffer.from(`<title>${title}</title><article><p>${text}</p></article>`);
+    const page = await documents.readPage({ url, mediaType: 'text/html', bytes });
+    assert.ok(
+      page.ok && page.title === '\u{1f41f}'.repeat(150),
+      String(page.ok && page.title?.length),
+    );
+  }
+});
+
 test('`fileText` delimits the text, and notes a truncation, and rejects an unreadable file with its reason', () => {
   const text = fileText('a\n"b".pdf', { ok: true, text: 'hello', truncated: true });
   assert.match(

@@ -60,9 +60,17 @@ export function htmlToMarkdown(html: string, options: HtmlOptions): Markdown {
   });
   return {
     text: writer.toString(),
-    title: titles === 0 ? undefined : title.replace(/\s+/g, ' ').trim(),
+    title: titles === 0 ? undefined : titleOf(title),
     isTruncated: writer.isTruncated,
   };
+}
+
+/** Longer titles are cut, because the bound of a prompt with pages includes their titles. */
+const MAX_TITLE_CHARS = 300;
+
+/** A title on one line. */
+export function titleOf(text: string): string {
+  return text.replace(/\s+/g, ' ').trim().slice(0, MAX_TITLE_CHARS).toWellFormed();
 }
 
 /** Nesting depth and number of elements of a page, counted without building a tree. */
