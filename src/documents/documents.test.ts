@@ -103,6 +103,12 @@ describe('text of each format', () => {
     );
   });
 
+  test('XLSX keeps empty columns of cells without a reference', async () => {
+    const cells = '<row><c/><c><v>1</v></c><c t="s"/><c><v>2</v></c></row>';
+    const bytes = xlsxFile({ A: `${cells}<row><c><v>3</v></c></row>` });
+    assert.equal(await textOf(bytes), '## Sheet: A\n\n,1,,2\n3');
+  });
+
   test('EPUB in reading order', async () => {
     const text = await textOf(
       epubFile('A Book', ['<h1>One</h1><p>It began.</p>', '<h1>Two</h1><p>It ended.</p>']),

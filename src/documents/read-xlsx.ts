@@ -121,15 +121,18 @@ interface Cell {
 
 function readSheet(xml: string, book: Workbook, sink: TextSink): void {
   let row = '';
+  /** Columns that the row contains so far. */
   let columns = 0;
+  /** The column of a cell without a reference. */
+  let next = 0;
   let cell: Cell | undefined;
   let isValue = false;
   scanXml(xml, {
     open(name, attribute) {
-      if (name === 'row') [row, columns] = ['', 0];
+      if (name === 'row') [row, columns, next] = ['', 0, 0];
       else if (name === 'c') {
         cell = {
-          column: columnOf(attribute('r'), columns),
+          column: columnOf(attribute('r'), next),
           type: attribute('t') ?? 'n',
           style: Number(attribute('s') ?? -1),
           value: '',
@@ -148,6 +151,7 @@ function readSheet(xml: string, book: Workbook, sink: TextSink): void {
           row += `${','.repeat(Math.max(0, cell.column - Math.max(0, columns - 1)))}${text}`;
           columns = cell.column + 1;
         }
+        next = cell.column + 1;
         cell = undefined;
       }
       if (name === 'row' && row !== '') sink.write(`${row}\n`);
