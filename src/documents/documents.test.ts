@@ -134,6 +134,17 @@ describe('text of each format', () => {
     assert.equal(await textOf(Buffer.from('x'), 'a.txt'), 'x');
   });
 
+  test('a table cell of many pieces is converted in linear time', async () => {
+    const bytes = Buffer.from(`<html><table><tr><td>${'a&amp;'.repeat(160_000)}`);
+    const limits = { maxChars: 10_000, timeoutMs: 10_000 };
+    assert.equal((await extract(bytes, 'a.html')).ok, true);
+    const again = await documents.extract({ filename: 'a.html', mediaType: '', bytes, limits });
+    assert.ok(
+      again.ok && again.text.length === limits.maxChars,
+      JSON.stringify(again).slice(0, 99),
+    );
+  });
+
   test('a long text is truncated at the limit and sets `truncated`', async () => {
     const cut = await extract(Buffer.from('word '.repeat(1_000)), 'a.txt', { maxChars: 100 });
     assert.ok(cut.ok && cut.truncated && cut.text.length <= 100);

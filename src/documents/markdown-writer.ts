@@ -10,6 +10,7 @@ const MAX_LIST_DEPTH = 8;
 const MAX_QUOTE_DEPTH = 3;
 
 const BARE_ITEM = /^ {0,16}(?:-|\d{1,7}\.) $/;
+const MAX_BARE_ITEM_CHARS = 25;
 
 const PARAGRAPHS = new Set(['p', 'table', 'dl', 'figure', 'fieldset', 'form', 'details']);
 const LINES = new Set(
@@ -27,7 +28,9 @@ interface OpenLink {
 
 export class MarkdownWriter {
   readonly #sink: TextSink;
+  /** Not read while it grows, because each reading of a long line copies it. */
   #line = '';
+  #endsInSpace = false;
   #pendingBreaks = 0;
   #hasContent = false;
   #codeDepth = 0;
@@ -39,6 +42,10 @@ export class MarkdownWriter {
 
   constructor(maxChars: number) {
     this.#sink = new TextSink(maxChars);
+  }
+
+  get #isBareItem(): boolean {
+    return this.#line.length <= MAX_BARE_ITEM_CHARS && BARE_ITEM.test(this.#line);
   }
 
   get isFull(): boolean {
@@ -61,7 +68,7 @@ export class MarkdownWriter {
       return;
     }
     this.#closeLink();
-    if (BARE_ITEM.test(this.#line)) return; // `<li><p>text`: the text belongs after the list mark
+    if (this.#isBareItem) return; // `<li><p>text`: the text belongs after the list mark
     this.#flush();
     this.#pendingBreaks = Math.max(this.#pendingBreaks, count);
   }
@@ -169,12 +176,13 @@ export class MarkdownWriter {
   }
 
   #openItem(): void {
-    this.#line = BARE_ITEM.test(this.#line) ? '' : this.#line;
+    if (this.#isBareItem) this.#line = '';
     this.#break(1);
     const list = this.#lists.at(-1);
     if (list !== undefined) list.items += 1;
     const indent = '  '.repeat(Math.max(0, this.#lists.length - 1));
     this.#line = `${indent}${list?.isOrdered === true ? `${list.items}.` : '-'} `;
+    this.#endsInSpace = true;
   }
 
   #openTable(): void {
@@ -235,9 +243,15 @@ export class MarkdownWriter {
       this.#link.text += text;
       return;
     }
-    const isStart = this.#line === '' || this.#line.endsWith(' ');
-    this.#line += isStart && text.startsWith(' ') ? text.slice(1) : text;
+    const isStart = this.#line === '' || this.#endsInSpace;
+    this.#add(isStart && text.startsWith(' ') ? text.slice(1) : text);
     if (this.#line.length > LONG_LINE_CHARS && this.#cells === undefined) this.#flush(true);
+  }
+
+  #add(text: string): void {
+    if (text === '') return;
+    this.#line += text;
+    this.#endsInSpace = text.endsWith(' ');
   }
 
   #code(text: string): void {
@@ -248,7 +262,7 @@ export class MarkdownWriter {
         this.#line = '';
         this.#pendingBreaks = 1;
       }
-      this.#line += line;
+      this.#add(line);
     }
   }
 
