@@ -134,6 +134,15 @@ describe('text of each format', () => {
     assert.equal(await textOf(Buffer.from('x'), 'a.txt'), 'x');
   });
 
+  test('a list in a table cell keeps all its items', async () => {
+    const list = 'Intro<ul><li>one<li><p>two</ul>end';
+    const html = `<table><tr><td>${list}<td><ol><li>first<li>second</ol></table>`;
+    assert.equal(
+      await textOf(Buffer.from(html), 'a.html'),
+      '| Intro - one - two end | 1. first 2. second |\n| --- | --- |',
+    );
+  });
+
   test('a table cell of many pieces is converted in linear time', async () => {
     const bytes = Buffer.from(`<html><table><tr><td>${'a&amp;'.repeat(160_000)}`);
     const limits = { maxChars: 10_000, timeoutMs: 10_000 };

@@ -180,8 +180,10 @@ export class MarkdownWriter {
     this.#break(1);
     const list = this.#lists.at(-1);
     if (list !== undefined) list.items += 1;
-    const indent = '  '.repeat(Math.max(0, this.#lists.length - 1));
-    this.#line = `${indent}${list?.isOrdered === true ? `${list.items}.` : '-'} `;
+    const mark = list?.isOrdered === true ? `${list.items}. ` : '- ';
+    // The items of a list in a table cell follow each other on one line.
+    if (this.#cells !== undefined) return this.#inline(mark);
+    this.#line = '  '.repeat(Math.max(0, this.#lists.length - 1)) + mark;
     this.#endsInSpace = true;
   }
 
