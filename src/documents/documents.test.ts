@@ -143,6 +143,11 @@ describe('text of each format', () => {
     );
   });
 
+  test('cells of a layout table stay separate words', async () => {
+    const html = '<table><tr><td><table><tr><td>a<td>b</table><td>12<td>5</table>';
+    assert.equal(await textOf(Buffer.from(html), 'a.html'), '| a | b |\n| --- | --- |\n\n12 5');
+  });
+
   test('a table cell of many pieces is converted in linear time', async () => {
     const bytes = Buffer.from(`<html><table><tr><td>${'a&amp;'.repeat(160_000)}`);
     const limits = { maxChars: 10_000, timeoutMs: 10_000 };

@@ -195,7 +195,7 @@ export class MarkdownWriter {
   }
 
   #openCell(): void {
-    if (this.#cells === undefined) return;
+    if (this.#cells === undefined) return this.#inline(' ');
     this.#closeLink();
     if (this.#line !== '' || this.#cells.length > 0) this.#cells.push(this.#line.trim());
     else this.#cells.push('');
