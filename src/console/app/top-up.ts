@@ -138,7 +138,11 @@ async function settle(first: Kept): Promise<void> {
   try {
     for (let attempt = 0; attempt < MAX_TRIES && !ending.signal.aborted; attempt += 1) {
       const outcome = await sendPayment(kept);
-      if (outcome.isOver) return;
+      if (outcome.isOver) {
+        keep(undefined);
+        topUp.value = { ...state, ...outcome.end };
+        return;
+      }
       kept = outcome.kept;
       keep(kept);
       topUp.value = { ...state, step: 'confirming', message: outcome.message };
@@ -158,18 +162,20 @@ async function settle(first: Kept): Promise<void> {
 }
 
 type Outcome =
-  | { readonly isOver: true }
+  | { readonly isOver: true; readonly end: Pick<TopUpState, 'step' | 'message' | 'paymentId'> }
   | { readonly isOver: false; readonly kept: Kept; readonly message: string };
 
+/** Never rejects. */
 async function sendPayment(kept: Kept): Promise<Outcome> {
-  const { header, claim, state } = kept;
+  const { header, claim } = kept;
   const headers = {
     'payment-signature': header,
     ...(claim === undefined ? {} : { 'payment-claim': claim }),
   };
-  let response: Response;
   try {
-    response = await send('/x402/top-up', { method: 'POST', headers });
+    const response = await send('/x402/top-up', { method: 'POST', headers });
+    const given = response.headers.get('payment-claim');
+    return await outcomeOf(response, given === null ? kept : { ...kept, claim: given });
   } catch {
     // The next attempt sends the same payment.
     return {
@@ -178,29 +184,26 @@ async function sendPayment(kept: Kept): Promise<Outcome> {
       message: 'The server cannot be reached. The same payment will be sent again',
     };
   }
-  const given = response.headers.get('payment-claim');
-  const next = given === null ? kept : { ...kept, claim: given };
-  if (response.ok && response.status !== 202) {
+}
+
+async function outcomeOf(response: Response, kept: Kept): Promise<Outcome> {
+  const { status } = response;
+  if (response.ok && status !== 202) {
     const { data } = (await response.json()) as { data: { paymentId: string } }; // documented
-    keep(undefined);
-    topUp.value = { ...state, step: 'credited', paymentId: data.paymentId };
-    return { isOver: true };
+    return { isOver: true, end: { step: 'credited', paymentId: data.paymentId } };
   }
   const error = await errorOf(response);
-  if (error.code === 'PAYMENT_ALREADY_CREDITED') {
-    keep(undefined);
-    topUp.value = { ...state, step: 'credited' };
-    return { isOver: true };
-  }
-  if ([202, 429, 503].includes(response.status) || isInProgress(error)) {
+  if (error.code === 'PAYMENT_ALREADY_CREDITED') return { isOver: true, end: { step: 'credited' } };
+  // After an error of the server or a proxy, the payment may have been sent to the chain.
+  if ([202, 408, 429].includes(status) || status >= 500 || isInProgress(error)) {
     const isPending = error.code === 'SETTLEMENT_PENDING' || error.code === 'PAYMENT_IN_PROGRESS';
     const message = isPending
       ? 'The payment was sent. The chain has not confirmed it yet'
       : error.message;
-    return { isOver: false, kept: next, message };
+    return { isOver: false, kept, message };
   }
-  fail(state, FAILURES.find(([words]) => words.test(error.message))?.[1] ?? error.message);
-  return { isOver: true };
+  const message = FAILURES.find(([words]) => words.test(error.message))?.[1] ?? error.message;
+  return { isOver: true, end: { step: 'failed', message } };
 }
 
 function isInProgress({ code, message }: ApiError): boolean {

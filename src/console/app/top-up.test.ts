@@ -1,0 +1,79 @@
+/** A payment is sent until it is credited or rejected, whatever is between the page and the server. */
+import assert from 'node:assert/strict';
+import { beforeEach, mock, test } from 'node:test';
+import type { TopUpState } from './top-up.ts';
+import type { ConnectedWallet } from './wallets/wallet.ts';
+
+const stored = new Map<string, string>();
+const page = {
+  document: { documentElement: { dataset: { rails: 'base' } }, querySelector: () => null },
+  location: { origin: 'http://localhost' },
+  localStorage: {
+    getItem: (name: string) => stored.get(name) ?? null,
+    setItem: (name: string, value: string) => void stored.set(name, value),
+    removeItem: (name: string) => void stored.delete(name),
+  },
+};
+for (const [name, value] of Object.entries(page)) {
+  Object.defineProperty(globalThis, name, { value, configurable: true });
+}
+const { startTopUp, topUp } = await import('./top-up.ts');
+
+const NETWORK = 'eip155:8453';
+const OFFER = { accepts: [{ network: NETWORK, amount: '5000000', payTo: '0x1' }] };
+const CREDITED = { data: { paymentId: 'p1' } };
+const wallet = {
+  rail: 'base',
+  address: '0x2',
+  signPayment: async () => ({}),
+} as unknown as ConnectedWallet; // the members that a payment needs
+
+type Reply = () => Response | Promise<Response>;
+/** Responses to the payment, in order. */
+let replies: Reply[] = [];
+let sent = 0;
+
+const json = (status: number, body: unknown): Response => Response.json(body, { status });
+
+beforeEach(() => {
+  stored.clear();
+  sent = 0;
+  mock.timers.reset();
+  mock.timers.enable({ apis: ['setTimeout'] });
+  globalThis.fetch = async (_url, options) => {
+    if (!new Headers(options?.headers).has('payment-signature')) return json(402, OFFER);
+    sent += 1;
+    const reply = replies.shift();
+    if (reply === undefined) throw new TypeError('Failed to fetch');
+    return reply();
+  };
+});
+
+/** Runs the page until a condition holds. */
+async function until(isTrue: () => boolean): Promise<void> {
+  for (let turns = 0; !isTrue(); turns += 1) {
+    assert.ok(turns < 10_000, JSON.stringify(topUp.value));
+    mock.timers.tick(1_000);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+function stateNow(): TopUpState | undefined {
+  return topUp.value;
+}
+
+test('an error of a proxy does not end the payment', async () => {
+  const broken = new ReadableStream({ start: (body) => body.error(new Error('cut')) });
+  replies = [
+    () => new Response('<html>Bad Gateway', { status: 502 }),
+    () => new Response('<html>Gateway Timeout', { status: 504 }),
+    () => new Response('<html>Request Timeout', { status: 408 }),
+    () => json(500, { error: 'Internal error', code: 'UNKNOWN_ERROR' }),
+    () => new Response(broken, { status: 200 }),
+    () => json(200, CREDITED),
+  ];
+  void startTopUp(wallet, 10, NETWORK);
+  await until(() => ['credited', 'failed'].includes(stateNow()?.step ?? ''));
+  assert.deepEqual([stateNow()?.step, stateNow()?.paymentId, sent], ['credited', 'p1', 6]);
+  assert.equal(stored.size, 0);
+});
