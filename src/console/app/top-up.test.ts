@@ -17,7 +17,7 @@ const page = {
 for (const [name, value] of Object.entries(page)) {
   Object.defineProperty(globalThis, name, { value, configurable: true });
 }
-const { startTopUp, topUp } = await import('./top-up.ts');
+const { abandonTopUp, startTopUp, topUp } = await import('./top-up.ts');
 
 const NETWORK = 'eip155:8453';
 const OFFER = { accepts: [{ network: NETWORK, amount: '5000000', payTo: '0x1' }] };
@@ -76,4 +76,42 @@ test('an error of a proxy does not end the payment', async () => {
   await until(() => ['credited', 'failed'].includes(stateNow()?.step ?? ''));
   assert.deepEqual([stateNow()?.step, stateNow()?.paymentId, sent], ['credited', 'p1', 6]);
   assert.equal(stored.size, 0);
+});
+
+const PENDING = { code: 'SETTLEMENT_PENDING', error: 'Pending' };
+
+async function turns(): Promise<void> {
+  for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+}
+
+/** Starts a payment and stops watching it while its second request is running. */
+async function abandoned(): Promise<(response: Response) => Promise<void>> {
+  const late = Promise.withResolvers<Response>();
+  replies = [() => json(202, PENDING), () => late.promise];
+  void startTopUp(wallet, 10, NETWORK);
+  await until(() => sent === 2);
+  abandonTopUp();
+  return async (response) => {
+    late.resolve(response);
+    await turns();
+  };
+}
+
+test('a payment that the user stopped watching stays stopped', async () => {
+  const respond = await abandoned();
+  await respond(json(202, PENDING));
+  assert.deepEqual([stateNow(), stored.size], [undefined, 0]);
+});
+
+test('a late response to an earlier payment does not end the next one', async () => {
+  const respond = await abandoned();
+  const next = Promise.withResolvers<Response>();
+  replies = [() => next.promise, () => json(200, CREDITED)];
+  void startTopUp(wallet, 20, NETWORK);
+  await until(() => sent === 3);
+  await respond(json(200, CREDITED));
+  assert.deepEqual([stateNow()?.amountUsd, stored.size], [20, 1]);
+  next.resolve(json(202, PENDING));
+  await until(() => stateNow()?.step === 'credited');
+  assert.deepEqual([stateNow()?.amountUsd, sent, stored.size], [20, 4, 0]);
 });

@@ -138,6 +138,8 @@ async function settle(first: Kept): Promise<void> {
   try {
     for (let attempt = 0; attempt < MAX_TRIES && !ending.signal.aborted; attempt += 1) {
       const outcome = await sendPayment(kept);
+      // The next payment may have begun meanwhile.
+      if (ending.signal.aborted) return;
       if (outcome.isOver) {
         keep(undefined);
         topUp.value = { ...state, ...outcome.end };
@@ -157,7 +159,7 @@ async function settle(first: Kept): Promise<void> {
       };
     }
   } finally {
-    abort = undefined;
+    if (abort === ending) abort = undefined;
   }
 }
 
