@@ -1,5 +1,5 @@
 /** A list with cursor pagination: loads the first page, and later pages on demand. */
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { ApiError, call } from './api.ts';
 import { type Resource, useCall } from './resource.ts';
 
@@ -27,6 +27,8 @@ export function useCursorList<T>(path: string): CursorList<T> {
   const [isLoadingMore, setLoading] = useState(false);
   const [moreError, setError] = useState<ApiError>();
   const { data } = first;
+  const latest = useRef(data);
+  latest.current = data;
   useEffect(() => setLater(EMPTY_PAGE), [data]);
   const next = nextOf(later.data.length > 0 ? later : data);
   const load = async (): Promise<void> => {
@@ -35,9 +37,11 @@ export function useCursorList<T>(path: string): CursorList<T> {
     try {
       const mark = path.includes('?') ? '&' : '?';
       const page = await call<Page<T>>(`${path}${mark}${next}`);
+      // The page continues a list that may have been replaced meanwhile.
+      if (latest.current !== data) return;
       setLater((before) => ({ ...page, data: [...before.data, ...page.data] }));
     } catch (error) {
-      setError(ApiError.of(error));
+      if (latest.current === data) setError(ApiError.of(error));
     } finally {
       setLoading(false);
     }

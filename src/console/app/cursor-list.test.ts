@@ -1,0 +1,71 @@
+/** A list shows pages of its own filters only, and none out of order. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { parseHTML } from 'linkedom';
+import { h, render } from 'preact';
+import type { CursorList } from './cursor-list.ts';
+
+const { document } = parseHTML('<html><body></body></html>');
+const page = { document, location: { origin: 'http://localhost' } };
+for (const [name, value] of Object.entries(page)) {
+  Object.defineProperty(globalThis, name, { value, configurable: true });
+}
+const { useCursorList } = await import('./cursor-list.ts');
+
+/** Responses that the test gives, by path. */
+const waiting = new Map<string, PromiseWithResolvers<Response>>();
+
+globalThis.fetch = (url) => {
+  const response = Promise.withResolvers<Response>();
+  waiting.set(String(url).replace('/api/v1', ''), response);
+  return response.promise;
+};
+
+async function until(isTrue: () => boolean, about: string): Promise<void> {
+  for (let turns = 0; !isTrue(); turns += 1) {
+    assert.ok(turns < 1_000, about);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+async function respond(path: string, data: readonly number[], nextCursor?: string): Promise<void> {
+  await until(() => waiting.has(path), path);
+  waiting.get(path)?.resolve(Response.json({ data, nextCursor }));
+  waiting.delete(path);
+}
+
+test('a later page that arrives after the list has changed is dropped', async () => {
+  let list: CursorList<number> | undefined;
+  function Rows({ path }: { path: string }) {
+    list = useCursorList<number>(path);
+    return null;
+  }
+  const show = (path: string): void => render(h(Rows, { path }), document.body);
+  const isShown = (...rows: readonly number[]) =>
+    until(() => String(list?.rows) === String(rows), `${String(rows)}: ${String(list?.rows)}`);
+  show('/a');
+  await respond('/a', [1, 2], 'c1');
+  await isShown(1, 2);
+  list?.more?.();
+  await respond('/a?cursor=c1', [3], 'c2');
+  await isShown(1, 2, 3);
+  // The page after the second one, while the first one is loaded again.
+  list?.more?.();
+  await until(() => waiting.has('/a?cursor=c2'), 'the third page');
+  list?.first.reload();
+  await respond('/a', [0, 1], 'c0');
+  await isShown(0, 1);
+  await respond('/a?cursor=c2', [4]);
+  await until(() => list?.isLoadingMore === false, 'the end of the load');
+  assert.deepEqual(list?.rows, [0, 1]);
+  // A page of other filters.
+  list?.more?.();
+  await until(() => waiting.has('/a?cursor=c0'), 'the second page');
+  show('/b');
+  await respond('/b', [9]);
+  await isShown(9);
+  await respond('/a?cursor=c0', [2]);
+  await until(() => list?.isLoadingMore === false, 'the end of the load');
+  assert.deepEqual(list?.rows, [9]);
+  render(null, document.body);
+});
