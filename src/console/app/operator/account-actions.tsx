@@ -1,5 +1,6 @@
 /** Forms in the drawer of an account: credit or debit, refund, and settings. */
 import type { ComponentProps } from 'preact';
+import { useState } from 'preact/hooks';
 import { call } from '../api.ts';
 import { usdText } from '../format.ts';
 import { toast } from '../parts/announce.tsx';
@@ -169,19 +170,30 @@ interface SettingsProps extends ChangeProps {
 export function Settings({ account, path, changed, plans }: SettingsProps) {
   const { name, plan, disabled, balance } = account;
   const daily = String(Number(balance.dailyAllocation));
-  const { action, values, field } = useForm({ name, plan, daily });
-  const save = (body: Readonly<Record<string, unknown>>, notice: string): void => {
+  // What the operator has seen; another operator can change the account meanwhile.
+  const [seen, setSeen] = useState({ name, plan, daily });
+  const { action, values, field } = useForm(seen);
+  const save = (
+    body: Readonly<Record<string, unknown>>,
+    notice: string,
+    saved?: () => void,
+  ): void => {
     void action.run(async () => {
       await call(path, { method: 'PATCH', body });
+      saved?.();
       toast(notice);
       changed();
     });
   };
-  const submit = (): void =>
-    save(
-      { name: values.name.trim(), plan: values.plan, dailyDiem: Number(values.daily) },
-      'The account was changed',
-    );
+  const submit = (): void => {
+    const changes = {
+      ...(values.name !== seen.name && { name: values.name.trim() }),
+      ...(values.plan !== seen.plan && { plan: values.plan }),
+      ...(values.daily !== seen.daily && { dailyDiem: Number(values.daily) }),
+    };
+    if (Object.keys(changes).length === 0) return toast('Nothing was changed');
+    save(changes, 'The account was changed', () => setSeen(values));
+  };
   const toggle = (): void =>
     save({ disabled: !disabled }, disabled ? 'The account is enabled' : 'The account is disabled');
   return (

@@ -1,0 +1,108 @@
+/**
+ * Loads components of the console into a document, to test them without a browser. The responses of
+ * the server are those of the test.
+ */
+import { fileURLToPath } from 'node:url';
+import { build, stop } from 'esbuild';
+import { parseHTML } from 'linkedom';
+
+const APP = fileURLToPath(new URL('../../src/console/app/', import.meta.url));
+
+export interface SentRequest {
+  readonly method: string;
+  readonly path: string;
+  readonly headers: Headers;
+  readonly body: unknown;
+}
+
+export interface ConsolePart {
+  readonly sent: SentRequest[];
+  /** Returns the JSON of a response; an error is a request without one. */
+  respond: (request: SentRequest) => unknown;
+  /** Shows a component with these props. */
+  readonly show: (props: object) => Promise<void>;
+  readonly type: (label: string, value: string) => Promise<void>;
+  readonly press: (label: string) => Promise<void>;
+  readonly hasButton: (label: string) => boolean;
+}
+
+/** `path` below `src/console/app`, and the name of the component. `rights`: of the session. */
+export async function consolePart(
+  path: string,
+  component: string,
+  rights: readonly string[] = [],
+): Promise<ConsolePart> {
+  const { document, window } = parseHTML('<html><body></body></html>');
+  const page = {
+    document,
+    window,
+    Element: window.Element,
+    location: { origin: 'http://localhost' },
+  };
+  for (const [name, value] of Object.entries(page)) {
+    Object.defineProperty(globalThis, name, { value, configurable: true });
+  }
+  // An overlay is a dialog, which the document does not implement.
+  Object.assign(window.Element.prototype, { showModal: () => undefined, close: () => undefined });
+  const contents = `import { h, render } from 'preact';
+    import { session } from './session.ts';
+    import { ${component} as Component } from './${path}';
+    session.value = { rights: ${JSON.stringify(rights)} };
+    export const show = (props) => render(h(Component, props), document.body);`;
+  const { outputFiles } = await build({
+    stdin: { contents, resolveDir: APP, loader: 'tsx' },
+    bundle: true,
+    write: false,
+    format: 'esm',
+    platform: 'neutral',
+    mainFields: ['module', 'main'],
+    jsx: 'automatic',
+    jsxImportSource: 'preact',
+  });
+  await stop();
+  const code = Buffer.from(outputFiles[0]?.contents ?? []).toString('base64');
+  const { show } = (await import(`data:text/javascript;base64,${code}`)) as {
+    show: (props: object) => void;
+  };
+  const buttonOf = (label: string) =>
+    [...document.querySelectorAll('button')].findLast((one) => one.textContent === label);
+  const rendered = () => new Promise<void>((resolve) => setTimeout(resolve, 50));
+  const part: ConsolePart = {
+    sent: [],
+    respond: () => ({}),
+    show: async (props) => {
+      show(props);
+      await rendered();
+    },
+    type: async (label, value) => {
+      const named = [...document.querySelectorAll('label')].find(
+        (one) => one.textContent === label,
+      );
+      const field = document.getElementById(named?.getAttribute('for') ?? '');
+      if (field === null) throw new Error(`There is no field "${label}"`);
+      Object.assign(field, { value });
+      field.dispatchEvent(new window.Event('input', { bubbles: true }));
+      await rendered();
+    },
+    press: async (label) => {
+      const button = buttonOf(label);
+      if (button === undefined) throw new Error(`There is no button "${label}"`);
+      button.dispatchEvent(new window.Event('click', { bubbles: true, cancelable: true }));
+      const form = button.getAttribute('type') === 'submit' ? button.closest('form') : null;
+      form?.dispatchEvent(new window.Event('submit', { bubbles: true, cancelable: true }));
+      await rendered();
+    },
+    hasButton: (label) => buttonOf(label) !== undefined,
+  };
+  globalThis.fetch = async (url, options = {}) => {
+    const request = {
+      method: options.method ?? 'GET',
+      path: String(url).replace('/api/v1', ''),
+      headers: new Headers(options.headers),
+      body: typeof options.body === 'string' ? (JSON.parse(options.body) as unknown) : undefined,
+    };
+    part.sent.push(request);
+    return Response.json(part.respond(request));
+  };
+  return part;
+}
