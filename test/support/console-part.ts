@@ -17,7 +17,7 @@ export interface SentRequest {
 
 export interface ConsolePart {
   readonly sent: SentRequest[];
-  /** Returns the JSON of a response; an error is a request without one. */
+  /** Returns a response or its JSON. */
   respond: (request: SentRequest) => unknown;
   /** Shows a component with these props. */
   readonly show: (props: object) => Promise<void>;
@@ -102,7 +102,8 @@ export async function consolePart(
       body: typeof options.body === 'string' ? (JSON.parse(options.body) as unknown) : undefined,
     };
     part.sent.push(request);
-    return Response.json(part.respond(request));
+    const result = part.respond(request);
+    return result instanceof Response ? result : Response.json(result);
   };
   return part;
 }

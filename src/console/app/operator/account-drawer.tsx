@@ -6,8 +6,7 @@ import { BudgetList, NewBudget, canChangeBudgets } from '../pages/budgets.tsx';
 import { CreatedKey, type NewKey, capsColumn } from '../pages/keys.tsx';
 import { KeyForm } from '../pages/key-form.tsx';
 import { ReceiptDrawer, requestTable } from '../pages/request-table.tsx';
-import { toast } from '../parts/announce.tsx';
-import { ErrorMessage, useAction } from '../parts/form.tsx';
+import { Confirm } from '../parts/confirm.tsx';
 import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { CopyId, Facts, State, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
@@ -117,14 +116,6 @@ type AdminKey = ApiKey & { readonly revokedAt?: string | null };
 
 function AccountKeys({ keys, path }: { keys: Resource<List<AdminKey>>; path: string }) {
   const created = useSignal<NewKey | undefined>(undefined);
-  const action = useAction();
-  const revoke = (key: AdminKey): void => {
-    void action.run(async () => {
-      await call(`${path}/keys/${encodeURIComponent(key.id)}`, { method: 'DELETE' });
-      toast('The key was revoked');
-      keys.reload();
-    });
-  };
   return (
     <section>
       <div class="section-head">
@@ -149,7 +140,6 @@ function AccountKeys({ keys, path }: { keys: Resource<List<AdminKey>>; path: str
           </DialogButton>
         )}
       </div>
-      <ErrorMessage error={action.error} />
       <LoadedTable
         label="Keys of the account"
         from={keys}
@@ -173,14 +163,19 @@ function AccountKeys({ keys, path }: { keys: Resource<List<AdminKey>>; path: str
             show: (key) =>
               key.revokedAt === null || key.revokedAt === undefined ? (
                 can('own') && (
-                  <button
-                    type="button"
-                    class="small danger"
-                    disabled={action.isRunning}
-                    onClick={() => revoke(key)}
-                  >
-                    Revoke
-                  </button>
+                  <DialogButton label="Revoke" class="small danger">
+                    {(close) => (
+                      <RevokeKey
+                        apiKey={key}
+                        path={path}
+                        close={close}
+                        revoked={() => {
+                          close();
+                          keys.reload();
+                        }}
+                      />
+                    )}
+                  </DialogButton>
                 )
               ) : (
                 <State value="revoked" tone="bad" />
@@ -192,6 +187,32 @@ function AccountKeys({ keys, path }: { keys: Resource<List<AdminKey>>; path: str
         <CreatedKey created={created.value} close={() => (created.value = undefined)} />
       )}
     </section>
+  );
+}
+
+interface RevokeKeyProps {
+  readonly apiKey: AdminKey;
+  readonly path: string;
+  readonly close: () => void;
+  readonly revoked: () => void;
+}
+
+function RevokeKey({ apiKey, path, close, revoked }: RevokeKeyProps) {
+  const { id, description, last6Chars } = apiKey;
+  return (
+    <Confirm
+      title="Revoke the key"
+      label="Revoke"
+      notice="The key was revoked"
+      close={close}
+      run={() => call(`${path}/keys/${encodeURIComponent(id)}`, { method: 'DELETE' })}
+      done={revoked}
+    >
+      <p>
+        The server rejects all further requests with <strong class="text">{description}</strong> (…
+        {last6Chars}) and with keys that it created. You cannot undo this.
+      </p>
+    </Confirm>
   );
 }
 
