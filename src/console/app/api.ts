@@ -88,6 +88,36 @@ export async function call<T>(path: string, options: CallOptions = {}): Promise<
   return (await response.json()) as T; // documented by the route
 }
 
+/** Keys of requests without a response of the server, by path and body. */
+const unanswered = new Map<string, string>();
+
+/**
+ * Sends a POST that creates something. If its response was lost, the same request has the same
+ * idempotency key, so that the server creates one thing.
+ */
+export async function callOnce<T>(path: string, body: unknown): Promise<T> {
+  const wanted = `${path} ${JSON.stringify(body)}`;
+  const key = unanswered.get(wanted) ?? randomText();
+  unanswered.set(wanted, key);
+  try {
+    const headers = { 'idempotency-key': key };
+    const result = await call<T>(path, { method: 'POST', body, headers });
+    unanswered.delete(wanted);
+    return result;
+  } catch (error) {
+    const { status } = ApiError.of(error);
+    // Without a status, and after an error of a proxy, the server may have created it.
+    if (status >= 400 && status < 500 && status !== 408) unanswered.delete(wanted);
+    throw error;
+  }
+}
+
+/** 24 random hex digits; `randomUUID` needs HTTPS. */
+export function randomText(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
 export async function errorOf(response: Response): Promise<ApiError> {
   const text = await response.text();
   const body = parsed(text);

@@ -32,3 +32,31 @@ test('a key of a customer is revoked only after a confirmation', async () => {
   const paths = new Set(revoked().map(({ path }) => path));
   assert.deepEqual([...paths], ['/admin/accounts/a/keys/k1']);
 });
+
+test('a key is created once although the response is lost', async () => {
+  const part = await consolePart('operator/account-drawer.tsx', 'AccountDrawer', ['own']);
+  const responses = [502, 200, 400, 200].map((status) =>
+    Response.json({ data: { apiKey: 'secret', description: 'New' } }, { status }),
+  );
+  part.respond = ({ path, method }) => {
+    if (method === 'POST') return responses.shift();
+    if (path.endsWith('/keys') || path.endsWith('/budgets')) return { data: [] };
+    return path.includes('/requests') ? { data: [] } : new Response('', { status: 404 });
+  };
+  await part.show({ id: 'a', close: () => undefined, changed: () => undefined });
+  const create = async (description: string, ...presses: readonly 'Create'[]): Promise<void> => {
+    await part.press('Create a key');
+    await part.type('Description', description);
+    for (const label of presses) await part.press(label);
+  };
+  await create('New', 'Create', 'Create');
+  await part.press('I have copied it');
+  await create('New', 'Create', 'Create');
+  const keys = part.sent
+    .filter(({ method }) => method === 'POST')
+    .map(({ headers }) => headers.get('idempotency-key') ?? '');
+  const [lost, replayed, rejected, next] = keys;
+  assert.match(lost ?? '', /^[\w-]{16,}$/);
+  assert.equal(replayed, lost);
+  assert.equal(new Set([lost, rejected, next]).size, 3, String(keys));
+});

@@ -1,6 +1,6 @@
 /** The drawer of an account: balance, settings, keys, budgets and latest requests. */
 import { useSignal } from '@preact/signals';
-import { call } from '../api.ts';
+import { call, callOnce } from '../api.ts';
 import { usdDecimals } from '../format.ts';
 import { BudgetList, NewBudget, canChangeBudgets } from '../pages/budgets.tsx';
 import { CreatedKey, type NewKey, capsColumn } from '../pages/keys.tsx';
@@ -126,10 +126,7 @@ function AccountKeys({ keys, path }: { keys: Resource<List<AdminKey>>; path: str
               <Overlay title="Create a key for the account" close={close}>
                 <KeyForm
                   save={async (body) => {
-                    const { data } = await call<{ data: NewKey }>(`${path}/keys`, {
-                      method: 'POST',
-                      body,
-                    });
+                    const { data } = await callOnce<{ data: NewKey }>(`${path}/keys`, body);
                     close();
                     created.value = data;
                     keys.reload();

@@ -1,6 +1,6 @@
 /** The accounts page: search, balances, and creating an account. */
 import { useAddress } from '../address.ts';
-import { call } from '../api.ts';
+import { callOnce } from '../api.ts';
 import { usdText } from '../format.ts';
 import { toast } from '../parts/announce.tsx';
 import { SearchForm } from '../parts/filters.tsx';
@@ -127,7 +127,7 @@ function NewAccount({ close, created }: { close: () => void; created: (id: strin
     const { name, daily } = values;
     void action.run(async () => {
       const body = { name: name.trim(), ...(daily === '' ? {} : { dailyDiem: Number(daily) }) };
-      const { data } = await call<{ data: Account }>('/admin/accounts', { method: 'POST', body });
+      const { data } = await callOnce<{ data: Account }>('/admin/accounts', body);
       toast('The account was created');
       created(data.id);
     });

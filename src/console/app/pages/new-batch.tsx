@@ -1,7 +1,7 @@
 /** The dialog that starts a batch: reads a file, uploads it with progress and starts the batch. */
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { call } from '../api.ts';
+import { callOnce } from '../api.ts';
 import { type BatchFile, estimateOf, readBatchFile } from '../batch-file.ts';
 import { bytesText, percentText, usdDecimals, usdText } from '../format.ts';
 import { useModels } from '../lookups.ts';
@@ -82,7 +82,7 @@ export function NewBatch({ close, started }: NewBatchProps) {
       try {
         const id = await send(file);
         const body = { input_file_id: id, endpoint: read.endpoint, completion_window: '24h' };
-        const batch = await call<Batch>('/batches', { method: 'POST', body });
+        const batch = await callOnce<Batch>('/batches', body);
         started(batch.id);
       } finally {
         share.value = undefined;

@@ -1,7 +1,7 @@
 /** The video tab: quote, job, progress and result, and the latest jobs. */
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { ApiError, call, errorOf, send } from '../api.ts';
+import { ApiError, call, callOnce, errorOf, send } from '../api.ts';
 import { jsonSamples } from '../code-samples.ts';
 import { durationText, percentText, usdText } from '../format.ts';
 import { Drop } from '../parts/file-drop.tsx';
@@ -62,7 +62,7 @@ export function Video() {
   const order = (): void => {
     void action.run(async () => {
       // Only these members, because the job is the body of later requests.
-      const { model, queue_id } = await call<Job>('/video/queue', { method: 'POST', body });
+      const { model, queue_id } = await callOnce<Job>('/video/queue', body);
       job.value = { model, queue_id };
     });
   };
