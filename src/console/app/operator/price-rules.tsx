@@ -91,9 +91,12 @@ export function PriceRules({ account, path, changed, sold }: PriceRulesProps) {
   const { scope } = values;
   const list = listPrices(scope, sold);
   const canPrice = list.size > 0;
-  const save = (next: ReadonlyMap<string, Rule>): void => {
+  /** `change` gets the current rules: another operator may have changed them meanwhile. */
+  const save = (change: (now: ReadonlyMap<string, Rule>) => ReadonlyMap<string, Rule>): void => {
     void action.run(async () => {
-      await call(path, { method: 'PATCH', body: { prices: pricesOf(next) } });
+      const { data } = await call<{ data: Account }>(path);
+      const prices = pricesOf(change(rulesOf(data.prices ?? {})));
+      await call(path, { method: 'PATCH', body: { prices } });
       toast('The prices were changed');
       set({ percent: '' });
       setAmounts({});
@@ -106,10 +109,10 @@ export function PriceRules({ account, path, changed, sold }: PriceRulesProps) {
     );
     const own = scope === RPC ? { usdPerCredit: given['perCredit'] } : { price: given };
     const rule = way === 'prices' && canPrice ? own : { discountPercent: values.percent.trim() };
-    save(new Map([...rules, [scope, rule]]));
+    save((now) => new Map([...now, [scope, rule]]));
   };
   const remove = (removed: string): void =>
-    save(new Map([...rules].filter(([one]) => one !== removed)));
+    save((now) => new Map([...now].filter(([one]) => one !== removed)));
   return (
     <details class="action">
       <summary>Prices</summary>
