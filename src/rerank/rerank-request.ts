@@ -69,7 +69,8 @@ export function engineBody(
   texts: readonly string[],
   model: string,
 ): Buffer {
-  const { user: _nobody, rank_fields: _used, ...fields } = request;
+  // `texts` would replace the documents in Text Embeddings Inference, without being priced.
+  const { user: _nobody, rank_fields: _used, texts: _unpriced, ...fields } = request;
   const own = { model, documents: texts, return_documents: false };
   return jsonWithoutNulls({ ...fields, ...own });
 }

@@ -1602,6 +1602,12 @@ describe('POST /rerank', () => {
     assert.deepEqual(fixture.engine.last().json.documents, ['title: T\nn: 1', 'title: U']);
   });
 
+  test('`texts` of the caller are not ranked in place of the documents', async () => {
+    fixture.engine.onJson(path, { results });
+    await post(path, { ...body, texts: ['a much longer text'] });
+    assert.equal(fixture.engine.last().json.texts, undefined);
+  });
+
   test('an engine that accepts `texts` is called with it from then on', async () => {
     fixture.engine.on(path, (heard, response) => {
       if (heard.json.texts === undefined) {
