@@ -220,7 +220,7 @@ class McpServer {
       await response.end(signal.aborted ? undefined : errorResponse(error, id));
     } finally {
       response.close();
-      if (cancellable !== undefined) this.calls.end(cancellable.name);
+      cancellable?.end();
     }
   }
 

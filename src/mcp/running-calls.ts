@@ -11,7 +11,8 @@ const CANCELLED = 'mcp-cancelled';
 
 export class RunningCalls {
   readonly #store: Store;
-  readonly #running = new Map<string, AbortController>();
+  /** Several calls have one name if a client repeats a request. */
+  readonly #running = new Map<string, Set<AbortController>>();
   #notices: Notices | undefined;
 
   constructor(store: Store) {
@@ -23,7 +24,7 @@ export class RunningCalls {
     if (!isShared(this.#store)) return;
     this.#notices = await this.#store.listen((word) => {
       const [what, name = ''] = word.split(' ');
-      if (what === CANCELLED) this.#running.get(name)?.abort();
+      if (what === CANCELLED) this.#abort(name);
     });
   }
 
@@ -31,24 +32,28 @@ export class RunningCalls {
   begin(
     client: string | undefined,
     id: MessageId,
-  ): { name: string; signal: AbortSignal } | undefined {
+  ): { readonly signal: AbortSignal; readonly end: () => void } | undefined {
     if (client === undefined) return undefined;
     const name = nameOf(client, id);
     const controller = new AbortController();
-    this.#running.set(name, controller);
-    return { name, signal: controller.signal };
-  }
-
-  end(name: string): void {
-    this.#running.delete(name);
+    const calls = this.#running.get(name) ?? new Set();
+    this.#running.set(name, calls.add(controller));
+    const end = (): void => {
+      calls.delete(controller);
+      if (calls.size === 0) this.#running.delete(name);
+    };
+    return { signal: controller.signal, end };
   }
 
   /** Cancels the call in this or another process. */
   async cancel(client: string, id: MessageId): Promise<void> {
     const name = nameOf(client, id);
-    const here = this.#running.get(name);
-    if (here !== undefined) here.abort();
+    if (this.#running.has(name)) this.#abort(name);
     else await this.#notices?.notify(`${CANCELLED} ${name}`);
+  }
+
+  #abort(name: string): void {
+    for (const controller of this.#running.get(name) ?? []) controller.abort();
   }
 
   close(): void {

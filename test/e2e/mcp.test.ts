@@ -319,6 +319,28 @@ describe('the MCP server', () => {
     assert.equal((await running).body.result.structuredContent.text, 'Done');
   });
 
+  test('a repeated call can be cancelled after the first one has ended', async () => {
+    const headers = { 'mcp-session-id': 'repeated' };
+    const start = async (after: Promise<void>) => {
+      const asked = bench.upstream.seen.length;
+      bench.upstream.script.push({ kind: 'answer', after, content: 'Done' });
+      const running = post(request('tools/call', { name: 'chat', arguments: PROMPT }), headers);
+      await until(() => bench.upstream.seen.length > asked);
+      return running;
+    };
+    const gates = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
+    const first = start(gates[0].promise);
+    await until(() => bench.farebox.app.server.open >= 2);
+    const second = start(gates[1].promise);
+    await until(() => bench.farebox.app.server.open >= 4);
+    gates[0].resolve();
+    assert.equal((await first).status, 200);
+    const params = { requestId: 1 };
+    await post({ jsonrpc: '2.0', method: 'notifications/cancelled', params }, headers);
+    setTimeout(gates[1].resolve, 1_000);
+    assert.equal((await second).status, 204);
+  });
+
   test('an idempotency key in the call replays its result, and charges once', async () => {
     const client = await legacyClient();
     const params = { name: 'chat', arguments: PROMPT, _meta: { 'idempotency-key': 'once-1' } };
