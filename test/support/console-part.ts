@@ -45,8 +45,8 @@ export async function consolePart(
   // An overlay is a dialog, which the document does not implement.
   Object.assign(window.Element.prototype, { showModal: () => undefined, close: () => undefined });
   const contents = `import { h, render } from 'preact';
-    import { session } from './session.ts';
-    import { ${component} as Component } from './${path}';
+    import { session } from '${APP}session.ts';
+    import { ${component} as Component } from '${APP}${path}';
     session.value = { rights: ${JSON.stringify(rights)} };
     export const show = (props) => render(h(Component, props), document.body);`;
   const { outputFiles } = await build({
