@@ -1,7 +1,7 @@
 /** Forms in the drawer of an account: credit or debit, refund, and settings. */
 import type { ComponentProps } from 'preact';
 import { useState } from 'preact/hooks';
-import { call } from '../api.ts';
+import { call, randomText } from '../api.ts';
 import { usdText } from '../format.ts';
 import { toast } from '../parts/announce.tsx';
 import { ActionForm, AmountField, Select, TextField, useForm } from '../parts/form.tsx';
@@ -10,7 +10,7 @@ import type { ChangeProps } from './price-rules.tsx';
 
 /** The reference makes a movement idempotent: a retry moves no money. */
 function newReference(): string {
-  return `console-${Array.from(crypto.getRandomValues(new Uint8Array(6)), (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
+  return `console-${randomText()}`;
 }
 
 function ReferenceField(props: Omit<ComponentProps<typeof TextField>, 'label'>) {
