@@ -5,6 +5,9 @@ import proxyAddress from '@fastify/proxy-addr';
 import ipaddr from 'ipaddr.js';
 import type { Config } from '../config/config.ts';
 
+/** An address with the port that some proxies add: of version 4, or of version 6 in brackets. */
+const PORT = /^(?:([\d.]+):\d+|\[([\da-f:.]+)\](?::\d+)?)$/i;
+
 /** Returns a reader of `X-Forwarded-For`; `undefined` if no proxy is trusted. */
 export function forwardedBy(
   trusted: boolean | readonly string[],
@@ -18,7 +21,7 @@ export function forwardedBy(
       : proxyAddress.compile([...trusted]);
   return (request) => {
     if (request.headers['x-forwarded-for'] === undefined) return undefined;
-    const address = proxyAddress(request, trusts);
+    const address = proxyAddress(request, trusts).replace(PORT, '$1$2');
     // Falls back to the address of the proxy.
     return isIP(address) === 0 ? undefined : address;
   };
