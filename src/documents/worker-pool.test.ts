@@ -114,6 +114,29 @@ test('a full queue rejects with SERVICE_UNAVAILABLE, and one caller cannot fill 
   await Promise.all(queued);
 });
 
+test('the large files of one caller leave memory for those of another', async () => {
+  const pool = openPool();
+  const abort = new AbortController();
+  const bytes = Buffer.alloc(100_000_000);
+  const queue = async (caller: string, payload: Uint8Array): Promise<boolean> => {
+    const options = { timeoutMs: PATIENCE_MS, caller, signal: abort.signal };
+    const running = pool.run(JOB, payload, options).then(
+      () => true,
+      (error: unknown) => !(error instanceof Fault),
+    );
+    return await Promise.race([
+      running,
+      new Promise<true>((isQueued) => setImmediate(isQueued, true)),
+    ]);
+  };
+  await queue('first', SLOW); // occupies the process
+  assert.equal(await queue('greedy', bytes), true);
+  assert.equal(await queue('greedy', bytes), false);
+  assert.equal(await queue('other', bytes), true);
+  abort.abort();
+  await pool.close();
+});
+
 test('the job of another caller runs before the queue of a busy caller', async () => {
   const pool = openPool(600, starter, 2);
   const order: string[] = [];

@@ -32,6 +32,8 @@ export type RunOutcome =
 
 const MAX_QUEUED_JOBS = 64;
 const MAX_QUEUED_BYTES = 256_000_000;
+/** The largest job, so that the files of one caller leave memory for those of others. */
+const MAX_QUEUED_BYTES_PER_CALLER = 140_000_000;
 /** Limit per caller, so that one caller cannot fill the queue. */
 const MAX_QUEUED_JOBS_PER_CALLER = 16;
 const RETRY_AFTER_SECONDS = 5;
@@ -48,6 +50,7 @@ export class WorkerPool {
   readonly #queue: JobQueue;
   readonly #processes = new Set<WorkerProcess>();
   #queuedBytes = 0;
+  readonly #bytesOfCallers = new Map<string, number>();
   #isClosed = false;
 
   constructor(options: WorkerPoolOptions) {
@@ -65,18 +68,18 @@ export class WorkerPool {
     const { signal, caller } = options;
     signal?.throwIfAborted();
     let queuedBytes = payload.byteLength;
-    const fits = this.#queuedBytes + queuedBytes <= MAX_QUEUED_BYTES && this.#queue.hasRoom(caller);
-    if (this.#isClosed || !fits) {
+    const canQueue = this.#hasMemory(queuedBytes, caller) && this.#queue.hasRoom(caller);
+    if (this.#isClosed || !canQueue) {
       throw new Fault('SERVICE_UNAVAILABLE', {
         message: 'The queue of documents is full',
         retryAfterSeconds: RETRY_AFTER_SECONDS,
       });
     }
     const leaveQueue = (): void => {
-      this.#queuedBytes -= queuedBytes;
+      this.#countQueued(-queuedBytes, caller);
       queuedBytes = 0;
     };
-    this.#queuedBytes += queuedBytes;
+    this.#countQueued(queuedBytes, caller);
     const work = async (): Promise<RunOutcome> => {
       leaveQueue();
       signal?.throwIfAborted();
@@ -84,6 +87,21 @@ export class WorkerPool {
       return await this.#idleProcess().run(job, payload, options);
     };
     return await this.#queue.run(work, signal, caller).finally(leaveQueue);
+  }
+
+  #hasMemory(bytes: number, caller = ''): boolean {
+    const ofCaller = caller === '' ? 0 : (this.#bytesOfCallers.get(caller) ?? 0);
+    return (
+      this.#queuedBytes + bytes <= MAX_QUEUED_BYTES &&
+      ofCaller + bytes <= MAX_QUEUED_BYTES_PER_CALLER
+    );
+  }
+
+  #countQueued(bytes: number, caller = ''): void {
+    this.#queuedBytes += bytes;
+    const ofCaller = (this.#bytesOfCallers.get(caller) ?? 0) + bytes;
+    if (ofCaller === 0) this.#bytesOfCallers.delete(caller);
+    else this.#bytesOfCallers.set(caller, ofCaller);
   }
 
   /** Kills every process; waiting and running jobs end as crashed. */
