@@ -97,9 +97,16 @@ const exact = JSON as unknown as {
   rawJSON(text: string): unknown;
 };
 
-/** Parses JSON and keeps numbers that JavaScript would round, such as 64-bit integers of Solana. */
+/** About 60 ms of work. */
+const MAX_EXACT_CHARACTERS = 1024 * 1024;
+
+/**
+ * Parses JSON and keeps numbers that JavaScript would round, such as 64-bit integers of Solana. In a
+ * larger text they are rounded, because keeping them would block other requests.
+ */
 function exactJson(text: string): Json {
-  if (!/\d{16}/.test(text)) return asJson(JSON.parse(text));
+  const isExact = text.length <= MAX_EXACT_CHARACTERS && /\d{16}/.test(text);
+  if (!isExact) return asJson(JSON.parse(text));
   const value = exact.parse(text, (_name, one, { source }) =>
     typeof one === 'number' && source !== undefined && String(one) !== source
       ? exact.rawJSON(source)
