@@ -128,7 +128,9 @@ export async function errorOf(response: Response): Promise<ApiError> {
   const code = textOf(body['code']) ?? coded ?? `HTTP_${status}`;
   const message =
     textOf(body['message']) ?? error ?? `The server returned status ${status} ${statusText}`;
-  if (status === 401 && csrfToken !== undefined) whenSignedOut?.();
+  // A model or route that is not for this account also has the status 401.
+  const isEnded = status === 401 && code.startsWith('AUTHENTICATION_FAILED');
+  if (isEnded && csrfToken !== undefined) whenSignedOut?.();
   const retryAfter = headers.get('retry-after');
   return new ApiError(status, code, message, {
     requestId: headers.get('x-request-id') ?? undefined,
