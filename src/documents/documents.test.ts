@@ -212,6 +212,20 @@ test('`readPage` returns the article with absolute links, and the text of files'
   assert.ok(latin.ok && latin.markdown === 'été');
 });
 
+test('a page whose depth is hidden by closing tags is converted in linear time', async () => {
+  const text = '<p>The heron stands in the shallow water.</p>'.repeat(50);
+  const bytes = Buffer.from(`<html><body>${'<div></b>'.repeat(1_000)}${text}`);
+  // The worker has started before, so that no time is added to the limit.
+  await textOf(Buffer.from('x'), 'a.txt');
+  const page = await documents.readPage({
+    url: 'https://a.example/',
+    mediaType: 'text/html',
+    bytes,
+    limits: { timeoutMs: 10_000 },
+  });
+  assert.ok(page.ok && page.markdown.includes('heron'), JSON.stringify(page).slice(0, 200));
+});
+
 test('the title of a page is limited, with an article and without', async () => {
   const title = '\u{1f41f}'.repeat(100_000);
   const url = 'https://a.example/';

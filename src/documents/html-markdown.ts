@@ -73,19 +73,32 @@ export function titleOf(text: string): string {
   return text.replace(/\s+/g, ' ').trim().slice(0, MAX_TITLE_CHARS).toWellFormed();
 }
 
-/** Nesting depth and number of elements of a page, counted without building a tree. */
+/**
+ * Nesting depth and number of elements of a page, counted without building a tree. A closing tag
+ * without its opening one is ignored, as parsers do; another one also closes what is inside.
+ */
 export function measureHtml(html: string): { depth: number; elements: number } {
-  let open = 0;
+  const open: string[] = [];
+  const openOf = new Map<string, number>();
+  const count = (name: string, more: number): void => {
+    openOf.set(name, (openOf.get(name) ?? 0) + more);
+  };
   let depth = 0;
   let elements = 0;
   scanHtml(html, {
     open(name, _attribute, isSelfClosing) {
       elements += 1;
-      if (!VOID.has(name) && !(isSelfClosing && name.includes(':')))
-        depth = Math.max(depth, ++open);
+      if (VOID.has(name) || (isSelfClosing && name.includes(':'))) return;
+      count(name, 1);
+      depth = Math.max(depth, open.push(name));
     },
-    close() {
-      open = Math.max(0, open - 1);
+    close(name) {
+      if ((openOf.get(name) ?? 0) === 0) return;
+      let closed: string | undefined;
+      do {
+        closed = open.pop() ?? name;
+        count(closed, -1);
+      } while (closed !== name);
     },
   });
   return { depth, elements };
