@@ -22,9 +22,17 @@ export function can(right: Session['rights'][number]): boolean {
 export const listsKeys = computed(() => session.value?.member != null || can('develop'));
 export const isOperator = computed(() => session.value?.isOperator === true);
 
+/** Identifies the person of the last session of this page. */
+let lastPerson: string | undefined;
+
+function personOf({ accountId, keyId, wallet, member }: Session): string {
+  return [accountId, keyId, wallet, member?.id].join(' ');
+}
+
 function take(next: Session | null): void {
   useCsrfToken(next?.csrfToken);
   session.value = next;
+  if (next !== null) lastPerson = personOf(next);
 }
 
 onSignedOut(() => leave(SESSION_ENDED));
@@ -50,6 +58,11 @@ export async function signInChallenge(): Promise<SignInChallenge | null> {
 
 async function signIn(path: string, options: CallOptions): Promise<void> {
   const response = await call<{ session: Session }>(path, { method: 'POST', ...options });
+  // The page contains data of the last person, such as the conversation of the playground.
+  if (lastPerson !== undefined && lastPerson !== personOf(response.session)) {
+    location.reload();
+    return new Promise<never>(() => undefined);
+  }
   endedBecause.value = undefined;
   take(response.session);
 }

@@ -1,0 +1,33 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+let reloads = 0;
+const page = {
+  document: { documentElement: { dataset: {} }, querySelector: () => null },
+  location: { origin: 'http://localhost', reload: () => (reloads += 1) },
+  localStorage: {},
+};
+for (const [name, value] of Object.entries(page)) {
+  Object.defineProperty(globalThis, name, { value, configurable: true });
+}
+const { session, signInByKey, signOut } = await import('./session.ts');
+
+test('another person in the same tab gets a new page', async () => {
+  const sessionOf = (keyId: string) => ({ id: keyId, csrfToken: 'token', accountId: 'a', keyId });
+  const signIn = async (keyId: string): Promise<void> => {
+    globalThis.fetch = async () => Response.json({ session: sessionOf(keyId) });
+    await Promise.race([signInByKey(keyId), new Promise((resolve) => setTimeout(resolve, 50))]);
+  };
+  const leave = async (): Promise<void> => {
+    globalThis.fetch = async () => Response.json({ signOutUrl: null });
+    await signOut();
+  };
+  await signIn('ada');
+  await leave();
+  await signIn('ada');
+  assert.deepEqual([session.value?.id, reloads], ['ada', 0]);
+  await leave();
+  await signIn('bob');
+  // The conversation, drafts and names of keys are those of the first person.
+  assert.deepEqual([session.value, reloads], [null, 1]);
+});
