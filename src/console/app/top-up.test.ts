@@ -17,7 +17,7 @@ const page = {
 for (const [name, value] of Object.entries(page)) {
   Object.defineProperty(globalThis, name, { value, configurable: true });
 }
-const { abandonTopUp, startTopUp, topUp } = await import('./top-up.ts');
+const { abandonTopUp, dismissTopUp, resumeTopUp, startTopUp, topUp } = await import('./top-up.ts');
 
 const NETWORK = 'eip155:8453';
 const OFFER = { accepts: [{ network: NETWORK, amount: '5000000', payTo: '0x1' }] };
@@ -114,4 +114,29 @@ test('a late response to an earlier payment does not end the next one', async ()
   next.resolve(json(202, PENDING));
   await until(() => stateNow()?.step === 'credited');
   assert.deepEqual([stateNow()?.amountUsd, sent, stored.size], [20, 4, 0]);
+});
+
+test('an unfinished payment is continued for its own wallet only', async () => {
+  replies = [() => json(202, PENDING)];
+  void startTopUp(wallet, 10, NETWORK);
+  await until(() => sent === 2);
+  const [entry] = [...stored];
+  abandonTopUp();
+  mock.timers.tick(10_000);
+  await turns();
+  // Another page stored it.
+  stored.set(...(entry ?? ['', '']));
+  replies = [() => json(200, CREDITED)];
+  resumeTopUp('0x3');
+  await turns();
+  assert.deepEqual([stateNow(), sent, stored.size], [undefined, 2, 1]);
+  const other = { ...wallet, address: '0x3' };
+  void startTopUp(other, 20, NETWORK);
+  await until(() => stateNow()?.step === 'credited');
+  assert.deepEqual([...stored], [entry]);
+  dismissTopUp();
+  replies = [() => json(200, CREDITED)];
+  resumeTopUp('0X2');
+  await until(() => stateNow()?.step === 'credited');
+  assert.deepEqual([stateNow()?.amountUsd, stored.size], [10, 0]);
 });

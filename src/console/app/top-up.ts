@@ -108,9 +108,9 @@ export async function startTopUp(
   }
 }
 
-/** Continues a payment that an earlier page started. */
-export function resumeTopUp(): void {
-  const kept = read();
+/** Continues a payment of the wallet that an earlier page started. */
+export function resumeTopUp(wallet: string): void {
+  const kept = read(wallet);
   if (kept === undefined || abort !== undefined) return;
   void settle({
     ...kept,
@@ -125,7 +125,7 @@ export function dismissTopUp(): void {
 /** Stops watching the payment. The server completes a payment that was sent. */
 export function abandonTopUp(): void {
   abort?.abort();
-  keep(undefined);
+  if (topUp.value !== undefined) drop(topUp.value);
   topUp.value = undefined;
 }
 
@@ -141,7 +141,7 @@ async function settle(first: Kept): Promise<void> {
       // The next payment may have begun meanwhile.
       if (ending.signal.aborted) return;
       if (outcome.isOver) {
-        keep(undefined);
+        drop(state);
         topUp.value = { ...state, ...outcome.end };
         return;
       }
@@ -229,22 +229,34 @@ const FAILURES: readonly (readonly [RegExp, string])[] = [
 ];
 
 function fail(state: TopUpState, message: string): void {
-  keep(undefined);
+  drop(state);
   topUp.value = { ...state, step: 'failed', message };
 }
 
-function keep(kept: Kept | undefined): void {
+/** Several people can use a browser, so that each wallet has a payment of its own. */
+function nameOf(wallet: string): string {
+  return `${KEY} ${wallet.toLowerCase()}`;
+}
+
+function keep(kept: Kept): void {
   try {
-    if (kept === undefined) localStorage.removeItem(KEY);
-    else localStorage.setItem(KEY, JSON.stringify(kept));
+    localStorage.setItem(nameOf(kept.state.address), JSON.stringify(kept));
   } catch {
     // Without storage, the payment lasts as long as the page.
   }
 }
 
-function read(): Kept | undefined {
+function drop({ address }: TopUpState): void {
   try {
-    const text = localStorage.getItem(KEY);
+    localStorage.removeItem(nameOf(address));
+  } catch {
+    // Without storage, nothing was stored.
+  }
+}
+
+function read(wallet: string): Kept | undefined {
+  try {
+    const text = localStorage.getItem(nameOf(wallet));
     return text === null ? undefined : (JSON.parse(text) as Kept); // written by `keep`
   } catch {
     return undefined;

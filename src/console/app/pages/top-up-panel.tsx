@@ -31,7 +31,7 @@ export function TopUpPanel({ wallet }: { wallet: string }) {
   const isOpen = useSignal(false);
   const { value: state } = topUp;
   const step = state?.step;
-  useEffect(resumeTopUp, []);
+  useEffect(() => resumeTopUp(wallet), [wallet]);
   useEffect(() => {
     if (step === 'credited') toast('The top-up was credited');
   }, [step]);
