@@ -35,28 +35,36 @@ function amountOf(text: string): number | null {
 }
 
 export function KeyForm({ given, save }: KeyFormProps) {
-  const givenDay = given?.expiresAt?.slice(0, 10) ?? '';
-  const { action, values, field } = useForm({
+  // What the user has seen; another member can change the key meanwhile.
+  const [seen] = useState({
     kind: 'INFERENCE',
     description: given?.description ?? '',
     usd: String(given?.consumptionLimits.usd ?? ''),
     diem: String(given?.consumptionLimits.diem ?? ''),
     period: given?.limitPeriod ?? 'MONTH',
     privacy: given?.modelPrivacy ?? 'ALL',
-    expires: givenDay,
+    expires: given?.expiresAt?.slice(0, 10) ?? '',
   });
-  const [models, setModels] = useState<readonly string[]>(given?.models ?? []);
+  const [seenModels] = useState<readonly string[]>(given?.models ?? []);
+  const { action, values, field } = useForm<keyof typeof seen>(seen);
+  const [models, setModels] = useState(seenModels);
   const submit = (): void => {
     const { kind, description, usd, diem, period, privacy, expires } = values;
+    const isNew = given === undefined;
+    const isSent = (name: keyof typeof seen): boolean => isNew || values[name] !== seen[name];
+    const consumptionLimit = {
+      ...(isSent('usd') && { usd: amountOf(usd) }),
+      ...(isSent('diem') && { diem: amountOf(diem) }),
+    };
     const body = {
-      ...(given === undefined ? { apiKeyType: kind } : {}),
-      description: description.trim(),
-      consumptionLimit: { usd: amountOf(usd), diem: amountOf(diem) },
-      limitPeriod: period,
-      modelPrivacy: privacy,
-      models: models.length === 0 ? null : models,
+      ...(isNew && { apiKeyType: kind }),
+      ...(isSent('description') && { description: description.trim() }),
+      ...(Object.keys(consumptionLimit).length > 0 && { consumptionLimit }),
+      ...(isSent('period') && { limitPeriod: period }),
+      ...(isSent('privacy') && { modelPrivacy: privacy }),
+      ...((isNew || models !== seenModels) && { models: models.length === 0 ? null : models }),
       // An unchanged day keeps the exact time of the expiry.
-      ...(given !== undefined && expires === givenDay ? {} : { expiresAt: expires }),
+      ...(isSent('expires') && { expiresAt: expires }),
     };
     void action.run(() => save(body));
   };
