@@ -23,7 +23,8 @@ export interface ConsolePart {
   readonly show: (props: object) => Promise<void>;
   readonly type: (label: string, value: string) => Promise<void>;
   readonly press: (label: string) => Promise<void>;
-  readonly hasButton: (label: string) => boolean;
+  /** Presses the mouse beside the last dialog. */
+  readonly pressOutside: () => Promise<void>;
 }
 
 /** `path` below `src/console/app`, and the name of the component. `rights`: of the session. */
@@ -92,7 +93,11 @@ export async function consolePart(
       form?.dispatchEvent(new window.Event('submit', { bubbles: true, cancelable: true }));
       await rendered();
     },
-    hasButton: (label) => buttonOf(label) !== undefined,
+    pressOutside: async () => {
+      const dialog = [...document.querySelectorAll('dialog')].at(-1);
+      dialog?.dispatchEvent(new window.Event('mousedown', { bubbles: true }));
+      await rendered();
+    },
   };
   globalThis.fetch = async (url, options = {}) => {
     const request = {

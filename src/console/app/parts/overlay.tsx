@@ -26,11 +26,19 @@ export function DialogButton({ label, class: style, children }: DialogButtonProp
 interface OverlayProps {
   readonly title: string;
   readonly kind?: 'drawer' | 'dialog';
+  /** A click beside the overlay does not close it. */
+  readonly staysOpen?: boolean;
   readonly close: () => void;
   readonly children: ComponentChildren;
 }
 
-export function Overlay({ title, kind = 'dialog', close, children }: OverlayProps) {
+export function Overlay({
+  title,
+  kind = 'dialog',
+  staysOpen = false,
+  close,
+  children,
+}: OverlayProps) {
   const box = useRef<HTMLDialogElement>(null);
   const heading = useId();
   useEffect(() => {
@@ -57,7 +65,7 @@ export function Overlay({ title, kind = 'dialog', close, children }: OverlayProp
         close();
       }}
       onMouseDown={(event) => {
-        if (event.target === box.current) close();
+        if (event.target === box.current && !staysOpen) close();
       }}
     >
       <div class="inside">

@@ -13,7 +13,7 @@ interface ShownOnceProps {
 
 export function ShownOnce({ title, secret, close, about, children }: ShownOnceProps) {
   return (
-    <Overlay title={title} close={close}>
+    <Overlay title={title} staysOpen close={close}>
       <p>{about}</p>
       <p class="secret">
         <code>{secret}</code>
