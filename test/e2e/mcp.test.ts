@@ -322,10 +322,10 @@ describe('the MCP server', () => {
   test('a repeated call can be cancelled after the first one has ended', async () => {
     const headers = { 'mcp-session-id': 'repeated' };
     const start = async (after: Promise<void>) => {
-      const asked = bench.upstream.seen.length;
+      const before = bench.upstream.seen.length;
       bench.upstream.script.push({ kind: 'answer', after, content: 'Done' });
       const running = post(request('tools/call', { name: 'chat', arguments: PROMPT }), headers);
-      await until(() => bench.upstream.seen.length > asked);
+      await until(() => bench.upstream.seen.length > before);
       return running;
     };
     const gates = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;

@@ -170,7 +170,7 @@ interface SettingsProps extends ChangeProps {
 export function Settings({ account, path, changed, plans }: SettingsProps) {
   const { name, plan, disabled, balance } = account;
   const daily = String(Number(balance.dailyAllocation));
-  // What the operator has seen; another operator can change the account meanwhile.
+  // The values that the operator saw first: another operator can change the account meanwhile.
   const [seen, setSeen] = useState({ name, plan, daily });
   const { action, values, field } = useForm(seen);
   const save = (

@@ -35,7 +35,7 @@ function amountOf(text: string): number | null {
 }
 
 export function KeyForm({ given, save }: KeyFormProps) {
-  // What the user has seen; another member can change the key meanwhile.
+  // The values that the user saw first: another member can change the key meanwhile.
   const [seen] = useState({
     kind: 'INFERENCE',
     description: given?.description ?? '',
