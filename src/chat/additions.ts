@@ -48,6 +48,8 @@ export interface AdditionInputs {
   readonly model: CatalogModel;
   readonly accountId: string;
   readonly signal: AbortSignal;
+  /** Counts fetched bytes until the request ends; returns a fault if there is no memory. */
+  readonly reserve: (bytes: number) => Fault | undefined;
   /** Default: the limit of the server. */
   readonly maxSearches?: number | undefined;
 }
@@ -231,13 +233,14 @@ async function prepareAdditions(addition: Addition): Promise<PreparedAdditions> 
 }
 
 async function contentOf(addition: Addition, signal: AbortSignal): Promise<LoadedContent> {
-  const { parts, request, model, accountId } = addition;
+  const { parts, request, model, accountId, reserve } = addition;
   return loadContent({
     messages: request.messages,
     model,
     documents: parts.documents,
     media: parts.media,
     keepsFiles: request.keepsFiles === true,
+    reserve,
     engineFetches: model.replicas.every((replica) => parts.fetchesMedia(replica.engine)),
     signal,
     caller: accountId,

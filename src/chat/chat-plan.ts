@@ -19,6 +19,7 @@ import type {
   Replica,
 } from '../engines/engines.ts';
 import { withReasoning } from '../engines/usage.ts';
+import type { BodyMemory } from '../http/body-memory.ts';
 import type { ResponseHeaders } from '../http/response-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -55,6 +56,8 @@ export interface ChatParts {
   readonly cacheScope: CacheScope;
   readonly canSearch: boolean;
   readonly planAdditions: (inputs: AdditionInputs) => AdditionsPlan;
+  /** Memory for the bodies of requests, which fetched media count against. */
+  readonly bodyMemory: Pick<BodyMemory, 'reserve'>;
 }
 
 export interface ChatPlan {

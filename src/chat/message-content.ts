@@ -24,6 +24,8 @@ export interface ContentInputs {
   readonly media: MediaSettings;
   readonly engineFetches: boolean;
   readonly keepsFiles: boolean;
+  /** As `MediaContext.reserve`. */
+  readonly reserve: (bytes: number) => Fault | undefined;
   readonly signal: AbortSignal;
   /** Work is scheduled fairly between callers. */
   readonly caller: string;
@@ -35,8 +37,8 @@ export interface LoadedContent {
 }
 
 export async function loadContent(inputs: ContentInputs): Promise<LoadedContent> {
-  const { media, engineFetches, signal, caller, model } = inputs;
-  const loader = new RequestMedia(media, { engineFetches, signal, caller });
+  const { media, engineFetches, signal, caller, reserve, model } = inputs;
+  const loader = new RequestMedia(media, { engineFetches, signal, caller, reserve });
   const messages: ChatMessage[] = [];
   let textBytes = 0;
   for (const [index, message] of inputs.messages.entries()) {

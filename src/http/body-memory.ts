@@ -1,5 +1,6 @@
 /**
- * Bounds the memory for bodies of running requests, so that large bodies cannot end the process.
+ * Bounds the memory for bodies of running requests, and for media that they fetch, so that large ones
+ * cannot end the process.
  * One caller gets half of it at most. A body of one piece is small and does not count.
  */
 import { totalmem } from 'node:os';
@@ -38,13 +39,14 @@ export class BodyMemory {
     const ofCaller = (this.#callers.get(caller) ?? 0) + bytes;
     if (ofCaller > this.#maxBytes / 2) {
       return new Fault('RATE_LIMIT_EXCEEDED', {
-        message: `The bodies of this caller's running requests would exceed ${Math.floor(this.#maxBytes / 2 / MEGABYTE)} MB; send large bodies one after the other`,
+        message: `The bodies and fetched media of this caller's running requests would exceed ${Math.floor(this.#maxBytes / 2 / MEGABYTE)} MB; send large requests one after the other`,
         retryAfterSeconds: RETRY_SECONDS,
       });
     }
     if (this.reservedBytes + bytes > this.#maxBytes) {
       return new Fault('SERVICE_UNAVAILABLE', {
-        message: 'The memory for large bodies is in use by running requests; retry shortly',
+        message:
+          'The memory for large bodies and media is in use by running requests; retry shortly',
         retryAfterSeconds: RETRY_SECONDS,
       });
     }

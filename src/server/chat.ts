@@ -1,5 +1,6 @@
 /** Composes chat, models, embeddings, reranking, moderation and personas. */
 import type { LargeBodies } from './large-bodies.ts';
+import type { HttpServer } from '../http/http.ts';
 import type { ReadLargeJson } from '../http/read-request.ts';
 import {
   type AdditionParts,
@@ -49,6 +50,7 @@ export interface Extras {
 export interface ChatExtras extends Extras {
   readonly sealer: Sealer;
   readonly cacheScope: CacheScope;
+  readonly server: Pick<HttpServer, 'bodyMemory'>;
 }
 
 /** Rejects if the folder of personas cannot be read. */
@@ -151,6 +153,7 @@ function chatParts(shared: FeatureParts, extras: ChatExtras): ChatParts {
     cacheScope: extras.cacheScope,
     canSearch: extras.web.canSearch,
     planAdditions: (inputs) => planAdditions(additions, inputs),
+    bodyMemory: extras.server.bodyMemory,
   };
 }
 

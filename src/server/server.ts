@@ -137,7 +137,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   // `mediaFeature` includes images, audio and video.
   const features: readonly Feature[] = [
     ...sharedJobs(shared, largeBodies, metrics),
-    chatFeature(shared, { ...extras, sealer, cacheScope }, largeBodies),
+    chatFeature(shared, { ...extras, sealer, cacheScope, server }, largeBodies),
     rpc,
     accountFeature(account, wallets.payments, wallets.signing),
     consoleFeature(shared, wallets),

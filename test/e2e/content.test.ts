@@ -21,6 +21,7 @@ import { TestUpstream } from '../support/test-upstream.ts';
 import { holdsNoLoop } from '../app/held-loop.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { pngHead } from '../media/png-head.ts';
+import { until } from '../support/until.ts';
 import { TestWeb } from '../web/test-web.ts';
 
 let upstream: TestUpstream;
@@ -35,6 +36,7 @@ before(async () => {
   farebox = await startTestApp({
     yaml: `
 limits: { guard: { failures: 10000 } }
+http: { bodiesMb: 10 }
 engines:
   rack: { url: "${upstream.url}" }
   fetcher: { url: "${upstream.url}", fetchesMedia: true }
@@ -206,6 +208,27 @@ describe('media', () => {
     assert.equal(sentParts()[0]?.image_url?.url, `${web.url}/a.png`);
     assert.deepEqual(web.asked, []);
     await assert.rejects(ask('one-eye', [image('http://169.254.169.254/latest')]));
+  });
+
+  test('the fetched media of running requests are limited as their bodies are', async () => {
+    const bytes = 3_000_000;
+    const { bodyMemory } = farebox.app.server;
+    const body = Buffer.concat([pngHead(100, 80), Buffer.alloc(bytes)]);
+    web.pages.set('/large.png', { body, type: 'image/png' });
+    const gate = Promise.withResolvers<void>();
+    upstream.otherwise = { kind: 'answer', content: 'ok', after: gate.promise };
+    const messages = [
+      { role: 'user', content: [image(`${web.url}/large.png`)] },
+    ] as unknown as OpenAI.ChatCompletionMessageParam[]; // the parts are loose
+    const send = () => client.chat.completions.create({ model: 'eyes', messages });
+    const first = send();
+    await until(() => upstream.seen.length > 0);
+    assert.ok(bodyMemory.reservedBytes >= bytes);
+    await assert.rejects(send(), { status: 429 });
+    gate.resolve();
+    await first;
+    await until(() => bodyMemory.reservedBytes === 0);
+    await send();
   });
 
   test('a model with one image gets the last image, other models get all', async () => {
