@@ -106,7 +106,7 @@ class McpServer {
       ...serviceTools({
         rpc: async () => ({
           networks: await networks(),
-          usdPerCredit: String(config.current.rpc.usdPerCredit),
+          usdPerCredit: config.current.rpc.usdPerCredit,
         }),
       }),
     ];

@@ -122,8 +122,7 @@ export class RpcRun implements RunState {
     try {
       if (isBatch || only === undefined) await this.#runBatch(calls);
       else if (only.result === undefined) {
-        const { sharing } = only.method;
-        const key = sharing && this.#cache.keyOf(this.#parsed, only);
+        const key = only.method.sharing && this.#cache.keyOf(this.#parsed, only);
         if (key !== undefined) await this.#callShared(only, key);
         if (only.result === undefined && only.response === undefined)
           await this.#callNodes(this.#group.kindFor(only.method.node), calls, false);
@@ -402,14 +401,12 @@ export class RpcRun implements RunState {
   }
 
   #note(call: Call, reply: AttemptFault | StreamResponse, figures: ClassFigures): void {
-    if (reply.kind === 'stream') {
-      this.#stream = reply;
-      // It replaces the error or null of a previous node.
-      call.response = undefined;
-    }
+    // A stream replaces the error or null of a previous node.
+    if (reply.kind === 'stream') call.response = undefined;
     if (call.response === undefined) call.figures = figures;
+    if (reply.kind === 'stream') this.#stream = reply;
     // A rejection by a node takes precedence over faults of later nodes.
-    if (reply.kind === 'fault' && call.fault?.fault !== 'refused') call.fault = reply;
+    else if (call.fault?.fault !== 'refused') call.fault = reply;
   }
 
   #finish(): RpcResponse {

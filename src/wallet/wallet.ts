@@ -53,7 +53,7 @@ interface WalletStores {
 }
 
 export interface WalletOptions {
-  /** Of the start. */
+  /** The settings at the start of the server. */
   readonly config: Config;
   readonly stores: WalletStores;
   readonly clock: Clock;

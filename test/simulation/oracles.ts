@@ -61,7 +61,7 @@ export async function runIsRight(app: App, town: Town, hasLeases = false): Promi
   const charges = Map.groupBy(rows, (row) => row.request_id);
   for (const seen of town.seen) isChargedOnce(seen, charges.get(seen.requestId ?? '') ?? []);
   keysHaveOneEffect(rows, town.seen);
-  callsAreAnswered(rows, town);
+  callsHaveResponses(rows, town);
   capsHold(rows, town.accounts);
   await creditsArePosted(app, town);
   await cardsAreCredited(app, town.stripe);
@@ -149,18 +149,18 @@ function tagsOf({ metadata }: UsageRow): { readonly key?: string; readonly rpc?:
   return JSON.parse(metadata ?? '{}') as object; // written by the callers
 }
 
-/** A JSON-RPC call that no node has answered costs nothing. */
-function callsAreAnswered(rows: readonly UsageRow[], { nodes, nodeCalls }: Town): void {
+/** A JSON-RPC call costs nothing unless a node has sent all of its response. */
+function callsHaveResponses(rows: readonly UsageRow[], { nodes, nodeCalls }: Town): void {
   for (const row of rows) {
     const calls = nodeCalls.get(tagsOf(row).rpc ?? '');
     if (calls === undefined) continue;
-    const isAnswered = (one: unknown): boolean =>
-      typeof one !== 'string' || nodes.some((node) => node.hasAnswered(one));
-    const most = RESULT_NANO * BigInt(calls.filter(isAnswered).length);
+    const hasResponse = (one: unknown): boolean =>
+      typeof one !== 'string' || nodes.some((node) => node.hasSent(one));
+    const most = RESULT_NANO * BigInt(calls.filter(hasResponse).length);
     const { request_id: id, cost_nano: cost } = row;
     demand(
       cost <= most,
-      () => `${id} costs ${cost}, and the nodes have answered calls for ${most}`,
+      () => `${id} costs ${cost}, and the nodes have sent responses for ${most}`,
     );
   }
 }

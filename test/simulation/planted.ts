@@ -197,7 +197,7 @@ export const PLANTED: Readonly<Record<string, PlantedBug>> = {
     '.at(VOTES - 1);',
     '.at(0);',
   ],
-  'a call that no node has answered is charged': [
+  'a call without a response of a node is charged': [
     PROXY_RPC,
     'return await release(run, response);',
     "return void (await settle(run, { ...response, credits: body.creditsMax }, undefined, 'aborted'));",

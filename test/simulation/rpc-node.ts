@@ -34,7 +34,7 @@ export abstract class RpcNode<Block, Chain extends { readonly blocks: readonly B
   /** One call in so many fails; 0 for none. */
   failOnce = 0;
   /** The first parameters of the calls whose responses it has sent whole. */
-  readonly #answered = new Set<unknown>();
+  readonly #sent = new Set<unknown>();
 
   constructor(chain: Chain, port: number) {
     this.chain = chain;
@@ -70,8 +70,8 @@ export abstract class RpcNode<Block, Chain extends { readonly blocks: readonly B
     });
   }
 
-  hasAnswered(parameter: string): boolean {
-    return this.#answered.has(parameter);
+  hasSent(parameter: string): boolean {
+    return this.#sent.has(parameter);
   }
 
   /** A failing node also cuts responses, half of them near the end: then a long one is a stream. */
@@ -85,8 +85,8 @@ export abstract class RpcNode<Block, Chain extends { readonly blocks: readonly B
     const { length } = response;
     const end = isCut ? length - random.between(1, random.pick([length - 1, length / 10])) : length;
     socket.write(response.slice(0, end));
-    if (isCut) return void socket.destroySoon();
-    for (const { params } of calls) this.#answered.add(params?.[0]);
+    if (isCut) socket.destroySoon();
+    else for (const { params } of calls) this.#sent.add(params?.[0]);
   }
 
   async #result({ id, method, params = [] }: Request): Promise<string> {

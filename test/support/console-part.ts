@@ -102,7 +102,7 @@ export async function consolePart(
   globalThis.fetch = async (url, options = {}) => {
     const request = {
       method: options.method ?? 'GET',
-      path: String(url).replace('/api/v1', ''),
+      path: (url as string).replace('/api/v1', ''),
       headers: new Headers(options.headers),
       body: typeof options.body === 'string' ? (JSON.parse(options.body) as unknown) : undefined,
     };

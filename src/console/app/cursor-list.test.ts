@@ -17,7 +17,7 @@ const waiting = new Map<string, PromiseWithResolvers<Response>>();
 
 globalThis.fetch = (url) => {
   const response = Promise.withResolvers<Response>();
-  waiting.set(String(url).replace('/api/v1', ''), response);
+  waiting.set((url as string).replace('/api/v1', ''), response); // from `call`
   return response.promise;
 };
 
