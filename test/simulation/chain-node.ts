@@ -32,9 +32,9 @@ const GAS = 80_000;
 const RICH = 10n ** 20n;
 /** A number of no block, and of more transactions than there are. */
 const FAR = 1_000_000;
-/** Begin of the addresses of contracts whose code is longer than a response that is not streamed. */
-export const LARGE = '0xff';
-const LARGE_CODE = `0x${'00'.repeat(600_000)}`;
+/** Begins the addresses of contracts with a code that is streamed. */
+const CONTRACTS = '0x0000';
+const LONG_CODE = `0x${'00'.repeat(600_000)}`;
 /** Codes of errors. */
 const REJECTED = -32_000;
 interface Call {
@@ -62,7 +62,7 @@ export class ChainNode extends RpcNode<Block, Chain> {
     eth_getBlockByNumber: (tag: string) => blockOf(this.#block(tag)),
     eth_getBalance: () => RICH,
     eth_getCode: (address: string) => {
-      if (address.startsWith(LARGE)) return LARGE_CODE;
+      if (address.startsWith(CONTRACTS)) return LONG_CODE;
       return isToken(address) ? '0x01' : '0x';
     },
     eth_maxPriorityFeePerGas: () => BASE_FEE,

@@ -1,12 +1,11 @@
 /** Callers of the nodes of the chain: single calls and batches, a third of them with an idempotency key. */
-import { LARGE } from './chain-node.ts';
 import { USDC } from './chain.ts';
 import { send } from './http.ts';
 import type { Town } from './town.ts';
 import { world } from './world.ts';
 
 const PATIENCE_MS = 30_000;
-const MAX_PAUSE_MS = 2_000;
+const MAX_PAUSE_MS = 1_000;
 /** Only the response to a single call can be streamed. */
 const MAX_CALLS = [1, 6];
 const MAX_TRIES = 20;
@@ -62,13 +61,10 @@ export async function callNodes(town: Town): Promise<void> {
   }
 }
 
-/** The first parameter is an address if a node must run the call; no other call has it. */
+/** The first parameter is a text if a node must run the call; no other call has it. */
 function newCall(id: number): readonly unknown[] {
-  const { random } = world();
-  const digits = id.toString(16);
-  const start = random.once(2) ? LARGE : '0x';
-  const address = `${start}${digits.padStart(ADDRESS_DIGITS - start.length + 2, '0')}`;
-  return random.pick([
+  const address = `0x${id.toString(16).padStart(ADDRESS_DIGITS, '0')}`;
+  return world().random.pick([
     ['eth_blockNumber'],
     ['eth_chainId'],
     ['eth_getBalance', address, 'latest'],
