@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startTestApp } from '../../test/app/test-app.ts';
+import { type TestApp, startTestApp } from '../../test/app/test-app.ts';
 import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
-import { DAY_MS, MINUTE_MS, dayOf } from '../core/clock.ts';
+import { type Clock, DAY_MS, MINUTE_MS, dayOf } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
@@ -70,17 +70,7 @@ test('a server starts while a long read delays the partitions of the next days',
   const app = await startTestApp({ databaseUrl: await emptyPostgresDatabase() });
   const { stores } = app.app;
   const clock = new TestClock(Date.now() + 30 * DAY_MS);
-  const maintenance = new Maintenance({
-    config: { current: app.config },
-    stores,
-    limitLog: new LimitLog({ store: stores.store, clock }),
-    failureLog: new FailureLog({ store: stores.store, clock }),
-    windows: { prune: async () => undefined },
-    features: [],
-    clock,
-    ids: systemIds(),
-    log: silentLog,
-  });
+  const maintenance = maintenanceOf(app, clock);
   await stores.store.transaction(
     async (tx) => {
       await tx.query('SELECT count(*) AS rows FROM ledger_usage');
@@ -101,17 +91,7 @@ test('retention runs once an hour, and again in the next minute after a failure'
     if (isFailing) throw new Error('A long read has a lock');
     return 0;
   });
-  const maintenance = new Maintenance({
-    config: { current: app.config },
-    stores,
-    limitLog: new LimitLog({ store: stores.store, clock }),
-    failureLog: new FailureLog({ store: stores.store, clock }),
-    windows: { prune: async () => undefined },
-    features: [],
-    clock,
-    ids: systemIds(),
-    log: silentLog,
-  });
+  const maintenance = maintenanceOf(app, clock);
   const runsAfter = async (minutes: number): Promise<number> => {
     for (let at = 0; at < minutes; at += 1) {
       await maintenance.start();
@@ -126,3 +106,17 @@ test('retention runs once an hour, and again in the next minute after a failure'
   assert.equal(await runsAfter(1), 4);
   await app.stop();
 });
+
+function maintenanceOf({ app: { stores }, config }: TestApp, clock: Clock): Maintenance {
+  return new Maintenance({
+    config: { current: config },
+    stores,
+    limitLog: new LimitLog({ store: stores.store, clock }),
+    failureLog: new FailureLog({ store: stores.store, clock }),
+    windows: { prune: async () => undefined },
+    features: [],
+    clock,
+    ids: systemIds(),
+    log: silentLog,
+  });
+}

@@ -322,14 +322,8 @@ ${more}`;
     const yaml = yamlOf(`backup: { to: ./file }
 email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, password: word, from: noreply@api.example, operators: [ops@api.example] }`);
     writeFileSync(join(dataFolder, 'farebox.yaml'), yaml);
-    const minutes: (() => void)[] = [];
-    const clock = systemClock();
-    const every: typeof clock.every = (ms, work) => {
-      if (ms === MINUTE_MS) minutes.push(work);
-      return clock.every(ms, work);
-    };
-    const app = await startTestApp({ yaml, dataFolder, clock: { ...clock, every } });
-    for (const run of minutes) run();
+    const { app, runMinute } = await startWithMinutes({ yaml, dataFolder });
+    runMinute();
     const mail = await until(async () => mailServer.mails[0]);
     assert.deepEqual(mail.to, ['ops@api.example']);
     assert.match(mail.headers, /^Subject: .*: the scheduled backup failed$/m);
@@ -339,7 +333,7 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     assert.equal((await runs()).length, 1);
     // A worker that does not begin leaves no row.
     await store.query('DELETE FROM backup_run');
-    for (const run of minutes) run();
+    runMinute();
     await new Promise((resolve) => setTimeout(resolve, 2_000));
     assert.deepEqual(await runs(), []);
     await app.stop();
@@ -350,27 +344,15 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     const dataFolder = emptyFolder();
     const yaml = yamlOf(`backup: { to: ./kept }`);
     writeFileSync(join(dataFolder, 'farebox.yaml'), yaml);
-    const minutes: (() => void)[] = [];
-    const clock = systemClock();
-    const app = await startTestApp({
-      yaml,
-      dataFolder,
-      clock: {
-        ...clock,
-        every: (ms, work) => {
-          if (ms === MINUTE_MS) minutes.push(work);
-          return clock.every(ms, work);
-        },
-      },
-    });
+    const { app, runMinute } = await startWithMinutes({ yaml, dataFolder });
     const secret = await app.key({ kind: 'ADMIN' });
     // The clock was a year ahead, and was set back.
-    const aheadMs = clock.nowMs() + 365 * DAY_MS;
+    const aheadMs = Date.now() + 365 * DAY_MS;
     await app.app.stores.store.query(
       "INSERT INTO backup_run (id, started_ms, ended_ms, location) VALUES ('ahead', $1, $1, 'x')",
       [aheadMs],
     );
-    for (const run of minutes) run();
+    runMinute();
     const body = await until(async () => {
       const response = await fetch(`${app.url}/admin/backups`, {
         headers: { authorization: `Bearer ${secret}` },
@@ -390,7 +372,7 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     assert.deepEqual(parts.backups, { ok: true, lastSuccessAt: body.lastSuccessAt });
     const metrics = await (await fetch(`${app.app.address}/metrics`)).text();
     assert.match(metrics, /^farebox_backup_last_success_timestamp_seconds \d{10}$/m);
-    for (const run of minutes) run();
+    runMinute();
     await new Promise((resolve) => setTimeout(resolve, 300));
     assert.equal(readdirSync(join(dataFolder, 'kept')).length, 1, 'the next one is due in a day');
     await app.stop();
@@ -399,16 +381,10 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
   test('a scheduled backup is of the database in force, not of one that needs a restart', async (t) => {
     const dataFolder = emptyFolder();
     const yaml = yamlOf(`backup: { to: ./kept }`);
-    const minutes: (() => void)[] = [];
-    const clock = systemClock();
-    const every: typeof clock.every = (ms, work) => {
-      if (ms === MINUTE_MS) minutes.push(work);
-      return clock.every(ms, work);
-    };
-    const app = await startTestApp({ yaml, dataFolder, clock: { ...clock, every } });
+    const { app, runMinute } = await startWithMinutes({ yaml, dataFolder });
     t.after(() => app.stop());
     writeFileSync(join(dataFolder, 'farebox.yaml'), `${yaml}\ndatabase: sqlite:./another.db\n`);
-    for (const run of minutes) run();
+    runMinute();
     const kept = await until(async () => {
       const path = join(dataFolder, 'kept');
       return existsSync(path) && readdirSync(path).length > 0 ? readdirSync(path) : undefined;
@@ -429,7 +405,8 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
       [Date.now() - 2 * HOUR_MS, join(dataFolder, 'kept')],
     );
     await first.stop();
-    const app = await inMinute({ yaml, dataFolder }, 0);
+    const { app, runMinute } = await startWithMinutes({ yaml, dataFolder });
+    runMinute();
     await until(async () => (existsSync(join(dataFolder, 'kept')) ? true : undefined));
     const [run] = await app.app.stores.store.query<{ problem: string }>(
       "SELECT problem FROM backup_run WHERE id = 'killed'",
@@ -445,9 +422,10 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     const yaml = yamlOf(`backup: { to: ${join(folder, 'kept')} }`);
     const dataFolder = join(folder, 'data');
     writeFileSync(join(dataFolder, 'farebox.yaml'), yaml);
-    const later = await inMinute({ yaml, dataFolder }, 0);
+    const later = await startWithMinutes({ yaml, dataFolder });
+    later.runMinute();
     await until(async () => (existsSync(join(folder, 'kept')) ? true : undefined));
-    await later.stop();
+    await later.app.stop();
   });
 
   test('a backup that the stop of the server interrupts has failed, and is due again in an hour', async () => {
@@ -462,8 +440,12 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     );
     writeFileSync(join(dataFolder, 'farebox.yaml'), yaml);
     const lines: LogLine[] = [];
-    const begin = (laterMs: number) =>
-      inMinute({ yaml, dataFolder, log: memoryLog(lines) }, laterMs);
+    const begin = async (laterMs: number): Promise<TestApp> => {
+      const log = memoryLog(lines);
+      const { app, runMinute } = await startWithMinutes({ yaml, dataFolder, log }, laterMs);
+      runMinute();
+      return app;
+    };
     const first = await begin(0);
     await until(async () => requests || undefined);
     await first.stop();
@@ -485,8 +467,11 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
   });
 });
 
-/** Starts an app whose clock is ahead, and runs the jobs of a minute. */
-async function inMinute(options: TestAppOptions, aheadMs: number): Promise<TestApp> {
+/** Starts an app whose clock is ahead. `runMinute` runs the jobs of a minute. */
+async function startWithMinutes(
+  options: TestAppOptions,
+  aheadMs = 0,
+): Promise<{ readonly app: TestApp; readonly runMinute: () => void }> {
   const clock = systemClock();
   const minutes: (() => void)[] = [];
   const app = await startTestApp({
@@ -500,8 +485,10 @@ async function inMinute(options: TestAppOptions, aheadMs: number): Promise<TestA
       },
     },
   });
-  for (const run of minutes) run();
-  return app;
+  const runMinute = (): void => {
+    for (const run of minutes) run();
+  };
+  return { app, runMinute };
 }
 
 /** A backup that was made while the clock was decades ahead. */
