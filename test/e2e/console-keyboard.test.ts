@@ -4,6 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import type { Browser, Page } from 'playwright-core';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { launchChromium } from '../support/chromium.ts';
+import { until } from '../support/until.ts';
 import { Visitor } from './console-fixture.ts';
 
 const OWN =
@@ -101,7 +102,8 @@ describe('the console by keyboard', () => {
         }
         await page.keyboard.press('Escape');
         await page.getByRole('dialog').waitFor({ state: 'detached' });
-        await page.waitForFunction(`document.activeElement?.textContent === '${name}'`);
+        const hasFocus = `document.activeElement?.textContent === '${name}'`;
+        await until(async () => (await page.evaluate(hasFocus)) === true, 'the focus');
       }
     });
   });

@@ -4,6 +4,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { Page } from 'playwright-core';
+import { until } from '../support/until.ts';
 import { type ConsoleFixture, startConsoleFixture } from './console-fixture.ts';
 
 /** From the click to the offline bar. */
@@ -92,7 +93,8 @@ describe('the console during an outage', () => {
       await page.getByRole('dialog').waitFor();
       await page.keyboard.press('Escape');
       await page.getByRole('dialog').waitFor({ state: 'detached' });
-      await page.waitForFunction("document.activeElement?.textContent === 'Create a webhook'");
+      const hasFocus = "document.activeElement?.textContent === 'Create a webhook'";
+      await until(async () => (await page.evaluate(hasFocus)) === true, 'the focus');
     });
   });
 

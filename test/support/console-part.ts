@@ -5,6 +5,7 @@
 import { fileURLToPath } from 'node:url';
 import { build, stop } from 'esbuild';
 import { parseHTML } from 'linkedom';
+import { replaceGlobals } from './replace-globals.ts';
 
 const APP = fileURLToPath(new URL('../../src/console/app/', import.meta.url));
 
@@ -40,9 +41,7 @@ export async function consolePart(
     Element: window.Element,
     location: { origin: 'http://localhost' },
   };
-  for (const [name, value] of Object.entries(page)) {
-    Object.defineProperty(globalThis, name, { value, configurable: true });
-  }
+  replaceGlobals({ ...page, fetch });
   // An overlay is a dialog, which the document does not implement.
   Object.assign(window.Element.prototype, { showModal: () => undefined, close: () => undefined });
   const contents = `import { h, render } from 'preact';

@@ -1,13 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { replaceGlobals } from '../../../test/support/replace-globals.ts';
 
 const page = {
   document: { documentElement: { dataset: {} }, querySelector: () => null },
   location: { origin: 'http://localhost' },
 };
-for (const [name, value] of Object.entries(page)) {
-  Object.defineProperty(globalThis, name, { value, configurable: true });
-}
+replaceGlobals({ ...page, fetch });
 const { call, onSignedOut, useCsrfToken } = await import('./api.ts');
 
 test('only a failed authentication ends the session', async () => {

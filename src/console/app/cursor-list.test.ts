@@ -3,13 +3,12 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { parseHTML } from 'linkedom';
 import { h, render } from 'preact';
+import { replaceGlobals } from '../../../test/support/replace-globals.ts';
 import type { CursorList } from './cursor-list.ts';
 
 const { document } = parseHTML('<html><body></body></html>');
 const page = { document, location: { origin: 'http://localhost' } };
-for (const [name, value] of Object.entries(page)) {
-  Object.defineProperty(globalThis, name, { value, configurable: true });
-}
+replaceGlobals({ ...page, fetch });
 const { useCursorList } = await import('./cursor-list.ts');
 
 /** Responses that the test gives, by path. */

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { replaceGlobals } from '../../../test/support/replace-globals.ts';
 
 let reloads = 0;
 const page = {
@@ -7,9 +8,7 @@ const page = {
   location: { origin: 'http://localhost', reload: () => (reloads += 1) },
   localStorage: {},
 };
-for (const [name, value] of Object.entries(page)) {
-  Object.defineProperty(globalThis, name, { value, configurable: true });
-}
+replaceGlobals({ ...page, fetch });
 const { session, signInByKey, signOut } = await import('./session.ts');
 
 test('another person in the same tab gets a new page', async () => {

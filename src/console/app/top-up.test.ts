@@ -1,6 +1,7 @@
 /** A payment is sent until it is credited or rejected, whatever is between the page and the server. */
 import assert from 'node:assert/strict';
-import { beforeEach, mock, test } from 'node:test';
+import { after, beforeEach, mock, test } from 'node:test';
+import { replaceGlobals } from '../../../test/support/replace-globals.ts';
 import type { TopUpState } from './top-up.ts';
 import type { ConnectedWallet } from './wallets/wallet.ts';
 
@@ -14,9 +15,7 @@ const page = {
     removeItem: (name: string) => void stored.delete(name),
   },
 };
-for (const [name, value] of Object.entries(page)) {
-  Object.defineProperty(globalThis, name, { value, configurable: true });
-}
+replaceGlobals({ ...page, fetch });
 const { abandonTopUp, dismissTopUp, resumeTopUp, startTopUp, topUp } = await import('./top-up.ts');
 
 const NETWORK = 'eip155:8453';
@@ -35,6 +34,7 @@ let sent = 0;
 
 const json = (status: number, body: unknown): Response => Response.json(body, { status });
 
+after(() => mock.timers.reset());
 beforeEach(() => {
   stored.clear();
   sent = 0;
