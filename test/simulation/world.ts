@@ -8,7 +8,7 @@
  * differ from the time of the world.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { createHash } from 'node:crypto';
+import { createHash, hash } from 'node:crypto';
 import { writeSync } from 'node:fs';
 import type { Server } from 'node:net';
 import { type Random, randomOf } from './random.ts';
@@ -25,6 +25,8 @@ const MAX_IMMEDIATES = 200_000;
 const INSTANTS_PER_TURN = 1_000;
 const KEPT_LINES = 10_000;
 const STORY_LINES = 80;
+/** The trace has the begin of a longer text, and its hash. */
+const LONG_CHARS = 64 * 1_024;
 const MAX_LINE_CHARS = 240;
 /** Bytes on the network, and what most callers see. */
 const USUAL = /^[\d.]+ .* (?:to .* (?:\d+ bytes|end)|saw 200 )/;
@@ -164,7 +166,9 @@ export class World {
 
   /** Adds a line to the trace, whose hash two runs of a seed have in common. */
   note(text: string): void {
-    const line = `${(this.passedMs / 1_000).toFixed(3)} ${text}\n`;
+    const said =
+      text.length < LONG_CHARS ? text : `${text.slice(0, MAX_LINE_CHARS)} ${hash('sha256', text)}`;
+    const line = `${(this.passedMs / 1_000).toFixed(3)} ${said}\n`;
     this.onLine?.(line);
     this.#lines.push(line);
     if (this.#lines.length < 2 * KEPT_LINES) return;
