@@ -176,7 +176,13 @@ class Fixture {
     const attempt = (this.attempts.get(model) ?? 0) + 1;
     this.attempts.set(model, attempt);
     await this.gate;
-    const failed = { status: 200, requestId: 'r', canRetry: false, body: Buffer.from('{}') };
+    const failed = {
+      status: 200,
+      requestId: 'r',
+      canRetry: false,
+      isUnavailable: false,
+      body: Buffer.from('{}'),
+    };
     const response = this.respond(model, attempt);
     if (!Buffer.isBuffer(response)) return { ...failed, ...response };
     try {
@@ -263,7 +269,8 @@ onEachStore('batch runs', (fixture) => {
     setup.respond = (model, attempt) => {
       if (model === 'broken') return { status: 500, canRetry: true };
       if (model === 'refused') return { status: 400 };
-      if (model === 'away' && attempt <= 8) return { status: 503, canRetry: true };
+      if (model === 'away' && attempt <= 8)
+        return { status: 503, canRetry: true, isUnavailable: true };
       return Buffer.from(model === 'pretty' ? '{\n  "ok": "a\\nb"\r\n}' : '{"ok":true}');
     };
     await setup.work();

@@ -44,6 +44,8 @@ export interface LineResponse {
   readonly requestId: string;
   /** Whether the same request can succeed later. */
   readonly canRetry: boolean;
+  /** Whether the engine is unavailable or busy. */
+  readonly isUnavailable: boolean;
   readonly body: Buffer;
 }
 
@@ -308,8 +310,7 @@ export class BatchRun {
     for (let attempt = 1; ; attempt += 1) {
       const failed = await this.#runWithCapacity(request);
       if (failed === undefined) return;
-      const isUnavailable = failed.status === UNAVAILABLE || failed.status === TOO_MANY;
-      if (!failed.canRetry || (attempt >= MAX_ATTEMPTS && !isUnavailable)) {
+      if (!failed.canRetry || (attempt >= MAX_ATTEMPTS && !failed.isUnavailable)) {
         return await this.#record(request, (id) => responseLine(id, request.customId, failed));
       }
       await this.#pause(Math.min(2 ** attempt * SECOND_MS, MAX_PAUSE_MS));
@@ -452,6 +453,4 @@ export class BatchRun {
 }
 
 const OK = 200;
-const TOO_MANY = 429;
-const UNAVAILABLE = 503;
 const BUSY = 'busy';

@@ -272,7 +272,7 @@ export class HttpServer {
     for (let at = 0; at < notified.length; at += 1) notified[at]?.begun?.(context);
     // The client opens its next connection to another server.
     if (call === undefined && this.isClosing) context.set('connection', 'close');
-    void this.#serve(context, found, call?.caller);
+    void this.#serve(context, found, call);
   };
 
   /** Returns `null` for an unknown path, and a `store` of `null` for a malformed one. */
@@ -282,14 +282,13 @@ export class HttpServer {
     return found === null && method === 'HEAD' ? this.#find('GET', url) : found;
   }
 
-  /** `known`: the caller of an internal request. */
-  async #serve(context: RequestContext, found: Found | null, known?: Caller): Promise<void> {
+  async #serve(context: RequestContext, found: Found | null, call?: InternalCall): Promise<void> {
     const route = found?.store ?? undefined;
     let isAdmitted = route === undefined;
     try {
       if (route === undefined) this.#answerPath(context, found);
       else {
-        const identifying = this.#identify(context, route, known);
+        const identifying = this.#identify(context, route, call?.caller);
         if (identifying !== undefined) await identifying;
         if (route.method !== 'GET') context.body = await this.#readBody(context, route);
         isAdmitted = true;
@@ -303,7 +302,7 @@ export class HttpServer {
       // A caller that leaves before its request was read, or while it waits for a request with the same
       // key, gets no response, so that the guard does not count one.
       const hasLeft = context.isGone && (!isAdmitted || error === context.signal.reason);
-      if (!hasLeft) await this.#fail(context, error);
+      if (!hasLeft) await this.#fail(context, error, call);
     } finally {
       // Closes the connection if the response could not be written.
       if (!context.answered) context.destroy();
@@ -406,10 +405,11 @@ export class HttpServer {
     }
   }
 
-  async #fail(context: RequestContext, error: unknown): Promise<void> {
+  async #fail(context: RequestContext, error: unknown, call?: InternalCall): Promise<void> {
     const { headers, log } = this.#parts;
     const answer = errorResponse(error, wantsOpenAi(context, headers.errorFormats), context);
     context.failed(answer.fault);
+    call?.failed?.(answer.fault);
     if (answer.status >= 500 && !NO_FAILURES.has(answer.fault.code)) {
       const { cause } = answer.fault.options;
       const stack =

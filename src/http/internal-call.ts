@@ -7,6 +7,7 @@
  */
 import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http';
 import { type Duplex, type Readable, duplexPair } from 'node:stream';
+import type { Fault } from '../core/faults.ts';
 import type { Caller } from '../identity/identity.ts';
 import { request as httpRequest } from '../core/node-http.ts';
 import type { DeliverResponse } from './request-context.ts';
@@ -30,6 +31,8 @@ export interface InternalCall {
   readonly countsFailures: boolean;
   /** Receives the response in the transaction that settles it; without it nothing is charged. */
   readonly deliver?: DeliverResponse;
+  /** Receives the error of an error response, whose status depends on the protocol of the route. */
+  readonly failed?: (fault: Fault) => void;
 }
 
 export interface InternalResponse {

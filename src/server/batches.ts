@@ -8,7 +8,7 @@ import {
   batchesFeature,
 } from '../batches/batches.ts';
 import type { BatchType } from '../catalog/catalog.ts';
-import { Fault } from '../core/faults.ts';
+import { FAULTS, Fault } from '../core/faults.ts';
 import { errorResponse } from '../http/error-response.ts';
 import type { HttpServer } from '../http/http.ts';
 import { readResponse } from '../http/internal-call.ts';
@@ -115,8 +115,9 @@ async function run(
     // For example a revoked key: each of its requests gets the error.
     const { status, body: errorBody } = errorResponse(error, true);
     const bytes = Buffer.from(JSON.stringify(errorBody));
-    return { status, requestId: '', canRetry: false, body: bytes };
+    return { ...FINAL, status, requestId: '', body: bytes };
   }
+  let fault: Fault | undefined;
   const response = await server.internal.run({
     caller: { ...caller, isBatch: true },
     method: 'POST',
@@ -130,20 +131,31 @@ async function run(
     country: batch.country,
     countsFailures: false,
     deliver,
+    failed: (given) => {
+      fault = given;
+    },
   });
   const { status, headers } = response;
   const requestId = String(headers['x-request-id'] ?? '');
   if (status === 200) {
     // `deliver` has received the body.
     for await (const _piece of response.body);
-    return { status, requestId, canRetry: false, body: NOTHING };
+    return { ...FINAL, status, requestId, body: NOTHING };
   }
+  const errorBody = await readResponse(response, MAX_ERROR_BYTES);
+  return { ...retryOf(fault), status, requestId, body: errorBody };
+}
+
+const FINAL = { canRetry: false, isUnavailable: false };
+
+/** By the error itself: protocols of agents have other statuses, and headers for their own clients. */
+function retryOf(fault: Fault | undefined): Pick<LineResponse, 'canRetry' | 'isUnavailable'> {
+  if (fault === undefined) return FINAL;
+  const { status, code, options } = fault;
   const isTransient = status === 409 || status === 429 || status >= 500;
   return {
-    status,
-    requestId,
-    canRetry: isTransient && headers['x-should-retry'] !== 'false',
-    body: await readResponse(response, MAX_ERROR_BYTES),
+    canRetry: isTransient && (options.canRetry ?? FAULTS[code].canRetry),
+    isUnavailable: status === 429 || status === 503,
   };
 }
 

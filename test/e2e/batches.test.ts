@@ -452,3 +452,38 @@ describe('batches', () => {
     assert.ok(id.length > 0);
   });
 });
+
+describe('requests of agent protocols in a batch', () => {
+  let bench: Bench;
+  let client: OpenAI;
+
+  before(async () => {
+    bench = await startWithEngine();
+    const { secret } = await bench.farebox.account('10');
+    client = new OpenAI({ baseURL: bench.farebox.url, apiKey: secret, maxRetries: 0 });
+  });
+  after(() => bench.stop());
+
+  const run = async (path: OpenAI.BatchCreateParams['endpoint'], body: object) => {
+    const line = { custom_id: 'one', method: 'POST', url: path, body: { model: 'atlas', ...body } };
+    return await batchEnd(client, (await startBatch(client, [line], path)).id, 40_000);
+  };
+
+  test('are tried again after a failure of the engine, as others are', async () => {
+    // One call tries an engine three times.
+    for (let at = 0; at < 3; at += 1) bench.upstream.script.push({ kind: 'status', status: 500 });
+    const messages = [{ role: 'user', content: 'Hi' }];
+    // The SDK lacks this endpoint.
+    const path = '/v1/messages' as OpenAI.BatchCreateParams['endpoint'];
+    const batch = await run(path, { max_tokens: 50, messages });
+    assert.deepEqual(batch.request_counts, { total: 1, completed: 1, failed: 0 });
+  });
+
+  test('end after three failures of the engine, as others do', async () => {
+    bench.upstream.otherwise = { kind: 'status', status: 500 };
+    const batch = await run('/v1/responses', { input: 'Hi' });
+    assert.deepEqual(batch.request_counts, { total: 1, completed: 0, failed: 1 });
+    const [line] = await linesOfFile(client, batch.error_file_id);
+    assert.equal(line?.response?.status_code, 503, 'the status of the protocol');
+  });
+});
