@@ -308,6 +308,12 @@ describe('a Messages request', () => {
       { tools: [search], tool_choice: { type: 'any' } },
       { svc_parameters: searching('on') },
     ],
+    ['a search that must not be', { tools: [search], tool_choice: { type: 'none' } }, {}],
+    [
+      'no call at all',
+      { tools: [function_, search], tool_choice: { type: 'none' } },
+      { tools: [offered], tool_choice: 'none' },
+    ],
   ];
   for (const [name, given, wanted] of choices) {
     test(`has tools: ${name}`, () => {

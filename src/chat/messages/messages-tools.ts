@@ -29,7 +29,8 @@ export function toolOffer(body: MessagesBody, canSearch: boolean): ToolOffer {
   if (given.length === 0) return NO_TOOLS;
   const named = namedTools(body);
   const functions = given.filter((tool) => isFunction(tool) && isOffered(tool, named, choice));
-  const search = canSearch ? given.find(isSearch) : undefined;
+  const maySearch = canSearch && choice?.type !== 'none';
+  const search = maySearch ? given.find(isSearch) : undefined;
   const wantsSearch = search !== undefined && isDemanded(search, functions, choice);
   if (!wantsSearch) refuseUnknownChoice(functions, choice);
   return {

@@ -456,6 +456,17 @@ test('search tools become parameters and leave the list', () => {
   assert.equal(Object.hasOwn(request.fields, 'tool_choice'), false);
 });
 
+test('search tools do not search if `tool_choice` is `none`', () => {
+  const searches = [{ type: 'web_search' }, { type: 'x_search' }];
+  for (const tools of [searches, [...searches, { type: 'function', function: { name: 'f' } }]]) {
+    for (const tool_choice of ['none', { type: 'none' }]) {
+      const { parameters } = parseWith({ tools, tool_choice });
+      assert.equal(parameters.enable_web_search, 'off');
+      assert.equal(parameters.enable_x_search, false);
+    }
+  }
+});
+
 test('tool_choice accepts every format', () => {
   const tools = [{ type: 'function', function: { name: 'f' } }];
   for (const [given, taken] of [

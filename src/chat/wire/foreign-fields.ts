@@ -88,18 +88,19 @@ function rewriteTools(fields: Fields): Fields {
     if (kept.length === 0) delete fields['tools'];
     else if (!same) fields['tools'] = kept;
   }
+  const choice = canonicalChoice(fields['tool_choice']);
   if (!Object.hasOwn(fields, 'tools')) {
     delete fields['parallel_tool_calls'];
-    const choice = canonicalChoice(fields['tool_choice']);
     const isForced = choice !== undefined && choice !== 'auto' && choice !== 'none';
     if (isForced && asked['enable_web_search'] !== undefined) asked['enable_web_search'] = 'on';
     // Several engines reject a tool choice without tools.
     if (!isForced || Object.keys(asked).length > 0) delete fields['tool_choice'];
     else fields['tool_choice'] = choice;
   } else if (Object.hasOwn(fields, 'tool_choice')) {
-    fields['tool_choice'] = canonicalChoice(fields['tool_choice']);
+    fields['tool_choice'] = choice;
   }
-  return asked;
+  // A search is a call of a tool too.
+  return choice === 'none' ? {} : asked;
 }
 
 function canonicalTool(tool: unknown): unknown {
