@@ -400,6 +400,9 @@ describe('responses', () => {
         'output_item.done',
       ],
     );
+    says(text);
+    await respond({ tools, tool_choice: 'required', input: 'Whither?' });
+    assert.equal(web.queries.at(-1), 'Whither?');
     says('No search');
     const bounded = (await respond({ tools, max_tool_calls: 0 })).body;
     assert.equal(asked().tools, undefined);

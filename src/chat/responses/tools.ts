@@ -70,10 +70,11 @@ export function planTools(body: ResponsesBody): ToolPlan {
   const tools =
     only === undefined ? all.tools : all.tools.filter((tool) => only.has(tool.function.name));
   const isOffered = all.hasSearch && wanted.choice !== 'none' && only?.has(SEARCH) !== false;
+  const isOnly = isOffered && wanted.choice === 'required' && tools.length === 0;
   return {
     tools,
     choice: tools.length === 0 || wanted.isSearch ? undefined : wanted.choice,
-    search: wanted.isSearch ? 'on' : isOffered ? 'auto' : undefined,
+    search: wanted.isSearch || isOnly ? 'on' : isOffered ? 'auto' : undefined,
     declared: all.declared,
     echo: { tools: all.echo, choice: body.tool_choice ?? 'auto' },
   };
