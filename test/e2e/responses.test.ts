@@ -104,6 +104,10 @@ describe('responses', () => {
         { type: 'function_call', call_id: 'c1', name: 'read', arguments: '{"a":1}' },
         { type: 'custom_tool_call', call_id: 'c2', name: 'patch', input: '*** Begin' },
         { type: 'function_call_output', call_id: 'c1', output: 'text' },
+        // Outputs of tools that this server does not have.
+        { type: 'shell_call', call_id: 's1', action: { commands: ['ls'] } },
+        { type: 'shell_call_output', call_id: 's1', output: [{ stdout: 'a', stderr: '' }] },
+        { type: 'local_shell_call_output', id: 'l1', output: '{}' },
         { role: 'system', content: 'Be quick' },
         { role: 'user', content: 'Go on' },
       ],

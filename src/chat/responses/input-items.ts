@@ -108,9 +108,15 @@ function readItem(
       if (stored !== undefined) readItem(reader, stored, { place, isOwn: true });
       return;
     }
-    default:
-      if (typeof type !== 'string' || !type.endsWith('_call_output')) return;
+    case 'function_call_output':
+    case 'custom_tool_call_output':
       return readOutput(transcript, item, place);
+    default: {
+      // Outputs of other tools can have any form.
+      const isOutput = typeof type === 'string' && type.endsWith('_call_output');
+      if (isOutput && CallOutput.safeParse(item).success) readOutput(transcript, item, place);
+      return;
+    }
   }
 }
 
