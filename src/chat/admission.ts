@@ -123,6 +123,7 @@ function admit(
   const extras: PromptExtras = {
     templateTokens: parts.templates.tokensOf(model) + model.addedPromptTokens,
     searchTokens: mayEngineAdd ? parts.searchPromptTokens() : 0,
+    isOutputFitted: protocol !== undefined,
   };
   const bounds = chatBounds(request, model, Buffer.byteLength(systemPrompt), extras);
   const plan: ChatPlan = {

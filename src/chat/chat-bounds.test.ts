@@ -99,6 +99,22 @@ test('`chatBounds()` bounds prompt and completion', () => {
   }
 });
 
+test('`chatBounds()` lowers the limit of an agent to the rest of the context', () => {
+  const extras = { templateTokens: 256, searchTokens: 0, isOutputFitted: true };
+  const rows: [string, ChatRequest, context: number, outputTokens: number][] = [
+    ['there is room', chat(3_000, { max_tokens: 9_000 }), 30_000, 9_000],
+    // 10,000 tokens of text, 256 of the template and 16 of the message.
+    ['there is less', chat(30_000, { max_tokens: 9_000 }), 16_000, 5_728],
+    ['there is too little', chat(30_000, { max_tokens: 9_000 }), 10_500, 1_024],
+    ['the limit is lower', chat(30_000, { max_tokens: 90 }), 10_500, 90],
+    ['an unknown context', chat(30_000, { max_tokens: 9_000 }), 0, 9_000],
+  ];
+  for (const [what, request, context, outputTokens] of rows) {
+    const bounds = chatBounds(request, room(context, 32_000), 0, extras);
+    assert.equal(bounds.outputTokens, outputTokens, what);
+  }
+});
+
 test("the bound of a prompt includes the chat template and the engine's search", () => {
   const rows: [number, number, number, number[]][] = [
     [0, 0, 0, [116, 1_000]],

@@ -17,6 +17,7 @@ import {
 import { Fault } from '../core/faults.ts';
 import { type Nano, ZERO, nano } from '../core/money.ts';
 import {
+  mediaTokensAbout,
   mediaTokensAtMost,
   tokensAbout,
   tokensAtLeast,
@@ -34,6 +35,8 @@ const TOOL_TEMPLATE_TOKENS = 512;
 const MIN_OUTPUT_TOKENS = 16;
 /** Output below this is of little use: a request holds this much before balances are shared. */
 const USEFUL_OUTPUT_TOKENS = 256;
+/** An agent that gets less repeats its request; an error makes it shorten its conversation. */
+const LEAST_FITTED_TOKENS = 1_024;
 const FALLBACK_OUTPUT_TOKENS = 8_192;
 /** Template text around a tool offer, and around one message of a search. */
 const TOOL_OFFER_TOKENS = 1_024;
@@ -55,6 +58,8 @@ export interface PromptExtras {
   /** Chat template: default system text, role marks, generation prompt. */
   readonly templateTokens: number;
   readonly searchTokens: number;
+  /** Whether a named output limit is lowered to the rest of the context, as agents expect. */
+  readonly isOutputFitted?: boolean;
 }
 
 export const USUAL_EXTRAS: PromptExtras = {
@@ -86,6 +91,11 @@ export function chatBounds(
   let outputTokens = cap;
   if (request.maxOutputTokens !== undefined) {
     outputTokens = Math.min(request.maxOutputTokens, cap);
+    if (extras.isOutputFitted === true && model.context > 0) {
+      const prompt = tokensMostly(textBytes) + template + mediaTokensAbout(facts);
+      const room = Math.max(LEAST_FITTED_TOKENS, model.context - prompt);
+      outputTokens = Math.min(outputTokens, room);
+    }
   } else if (model.context > 0) {
     // Engines reject a prompt and a cap that together exceed the context.
     const promptBytes = textBytes + template;

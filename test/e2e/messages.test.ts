@@ -301,6 +301,15 @@ describe('@anthropic-ai/sdk', () => {
     assert.equal(asked()['max_tokens'], 8_000);
   });
 
+  test('`max_tokens` is clamped to the rest of the context, not refused', async () => {
+    says({ content: 'Hi' });
+    // At most 26,000 of 32,000 tokens, as a third of its bytes, and the template.
+    const long = { role: 'user' as const, content: 'word '.repeat(15_600) };
+    await client.messages.create({ ...HEAD, max_tokens: 8_000, messages: [long] });
+    const granted = Number(asked()['max_tokens']);
+    assert.ok(granted > 5_000 && granted < 6_000, String(granted));
+  });
+
   test('an image and a text document reach the engine', async () => {
     says({ content: 'A dot' });
     const data = pngHead(64, 64).toString('base64');
