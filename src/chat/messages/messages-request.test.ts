@@ -2,6 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Fault } from '../../core/faults.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
+import { MessagePass } from '../upstream/anthropic/message-pass.ts';
+import { localDialect } from '../wire/engine-dialect.ts';
 import { messageError } from './message-errors.ts';
 import { type MessagesOptions, readMessagesRequest } from './messages-request.ts';
 
@@ -414,6 +416,20 @@ describe('a Messages request', () => {
       },
       request_id: 'r',
       code: 'INVALID_REQUEST',
+    });
+  });
+
+  test('is passed on without the service parameters under the name of the service', () => {
+    const own = { svc_parameters: {}, acme_parameters: { include_venice_system_prompt: false } };
+    const body = { model: 'atlas', max_tokens: 100, messages: [USER], ...own };
+    const bytes = Buffer.from(JSON.stringify(body));
+    const dialect = localDialect('none');
+    const target = { model: 'claude', dialect, maxOutputTokens: 100, refusal: undefined };
+    const passed = new MessagePass(bytes, body, undefined, 'acme').writeRequest(target);
+    assert.deepEqual(JSON.parse(String(passed)), {
+      model: 'claude',
+      max_tokens: 100,
+      messages: [USER],
     });
   });
 

@@ -110,11 +110,16 @@ async function answer(parts: ChatParts, context: RequestContext, body: JsonObjec
 }
 
 /** For engines with the protocol of this route; `undefined` if the model has none. */
-function passOf({ catalog, dialects }: ChatParts, context: RequestContext, body: JsonObject) {
+function passOf(
+  { catalog, dialects, serviceName }: ChatParts,
+  context: RequestContext,
+  body: JsonObject,
+) {
   const model = catalog.resolve(String(body['model']), 'text')?.model;
   const areOurs = model?.replicas.map((one) => dialects.of(one).protocol === 'anthropic') ?? [];
   if (!areOurs.includes(true)) return undefined;
-  const passThrough = new MessagePass(context.body, body, context.header(BETA_HEADER));
+  const betas = context.header(BETA_HEADER);
+  const passThrough = new MessagePass(context.body, body, betas, serviceName);
   const keepsFiles = !areOurs.includes(false) && model?.capabilities.has('vision') === true;
   return { passThrough, keepsFiles };
 }

@@ -40,10 +40,12 @@ export class MessagePass implements PassThrough {
   readonly body: JsonObject;
   readonly headers: readonly string[];
   readonly #bytes: Buffer;
+  readonly #leftOut: readonly string[];
 
   /** `betas`: the header `anthropic-beta` of the caller. */
-  constructor(bytes: Buffer, body: JsonObject, betas: string | undefined) {
+  constructor(bytes: Buffer, body: JsonObject, betas: string | undefined, serviceName: string) {
     this.#bytes = bytes;
+    this.#leftOut = [...LEFT_OUT, `${serviceName}_parameters`];
     this.body = body;
     const names = (betas ?? '').split(',').map((name) => name.trim());
     const usual = names.filter((name) => /^[a-z0-9-]{1,64}$/.test(name) && !OTHER_BETAS.test(name));
@@ -55,7 +57,7 @@ export class MessagePass implements PassThrough {
     if (OWN_TEXTS.some((text) => this.#bytes.includes(text))) return undefined;
     const { body } = this;
     const changed: Record<string, unknown> = { model, max_tokens: maxOutputTokens };
-    for (const name of LEFT_OUT) if (Object.hasOwn(body, name)) changed[name] = undefined;
+    for (const name of this.#leftOut) if (Object.hasOwn(body, name)) changed[name] = undefined;
     const tools = clientTools(body['tools']);
     if (tools !== body['tools']) {
       changed['tools'] = tools;
