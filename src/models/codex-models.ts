@@ -28,10 +28,12 @@ export function codexModels(models: readonly CatalogModel[]) {
 }
 
 function codexModel(model: CatalogModel, place: number) {
-  const { id, name, capabilities, reasoningEfforts, context } = model;
+  const { id, name, capabilities, reasoningEfforts, defaultReasoningEffort, context } = model;
   const hasEfforts = capabilities.has('reasoning') && capabilities.has('reasoningEffort');
   const efforts = hasEfforts ? (reasoningEfforts ?? USUAL_EFFORTS) : [];
-  const usual = efforts.includes(DEFAULT_EFFORT) ? DEFAULT_EFFORT : efforts[0];
+  const usual = [defaultReasoningEffort, DEFAULT_EFFORT, efforts[0]].find(
+    (effort) => effort !== undefined && efforts.includes(effort),
+  );
   return {
     slug: id,
     display_name: name,

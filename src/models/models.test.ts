@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type TestApp, startTestApp } from '../../test/app/test-app.ts';
+import { codexModels } from './codex-models.ts';
 
 describe('GET /models', () => {
   let farebox: TestApp;
@@ -66,6 +67,17 @@ models:
     const secret = await farebox.key({ models: ['theirs'] });
     const none = await body('/models/codex', { authorization: `Bearer ${secret}` });
     assert.deepEqual(none, { models: [] });
+  });
+
+  test('lists the default effort of a model for Codex', () => {
+    const mine = farebox.app.catalog.get('mine');
+    assert.ok(mine !== undefined);
+    const capabilities = new Set([...mine.capabilities, 'reasoning', 'reasoningEffort'] as const);
+    const usualOf = (further: object) =>
+      codexModels([{ ...mine, capabilities, ...further }]).models[0]?.default_reasoning_level;
+    assert.equal(usualOf({ defaultReasoningEffort: 'high' }), 'high');
+    assert.equal(usualOf({}), 'medium');
+    assert.equal(usualOf({ reasoningEfforts: ['low', 'high'] }), 'low');
   });
 
   async function body(path: string, headers: Record<string, string> = {}, status = 200) {
