@@ -191,6 +191,20 @@ describe('POST /completions', () => {
     assert.equal(nano, 3_000n + 16_000n);
   });
 
+  test('an interrupted or truncated text does not end with `stop`', async () => {
+    for (const [given, shown] of [
+      ['abort', 'length'],
+      ['max_tokens', 'length'],
+      ['SAFETY', 'content_filter'],
+      ['eos_token', 'stop'],
+      ['unheard_of', 'stop'],
+    ] as const) {
+      fixture.engine.onJson(path, { ...answered, choices: [{ ...choice, finish_reason: given }] });
+      const { body } = await post(path, { model: 'writer', prompt: 'The sky is' });
+      assert.equal(body.choices[0].finish_reason, shown, given);
+    }
+  });
+
   test('a prompt without output is charged, a response without text is not', async () => {
     const silent = { ...choice, text: '' };
     const none = { prompt_tokens: 4, completion_tokens: 0, total_tokens: 4 };

@@ -6,7 +6,13 @@ import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { SseEvents } from '../../http/sse-events.ts';
 import type { Frame } from '../../http/stream-writer.ts';
 import type { EngineStream } from '../upstream/upstream.ts';
-import { noOutput, type OutputTally, textBytes, withoutUsage } from '../wire/chat-choice.ts';
+import {
+  finishReason,
+  noOutput,
+  type OutputTally,
+  textBytes,
+  withoutUsage,
+} from '../wire/chat-choice.ts';
 import { type ChatResponse, NOTHING_CITED, type ResponseEnd } from '../wire/chat-response.ts';
 import {
   BROKEN_STREAM,
@@ -72,13 +78,13 @@ function shownChoice(
   finish: string | null,
 ): JsonObject {
   const { finish_reason: said, logprobs } = choice;
-  const isKnown = typeof said === 'string' && FINISHES.has(said);
+  const reason = typeof said === 'string' ? finishReason(said, false) : finish;
   return {
     ...withoutUsage(choice),
     text: choice['text'],
     index,
     logprobs: wantsLogprobs && isJsonObject(logprobs) ? logprobs : null,
-    finish_reason: isKnown ? said : typeof said === 'string' ? 'stop' : finish,
+    finish_reason: reason === null || FINISHES.has(reason) ? reason : 'stop',
   };
 }
 
