@@ -172,7 +172,7 @@ const VideoModel = z.strictObject({
   aspectRatios: z
     .array(z.enum(VIDEO_ASPECT_RATIOS))
     .default([])
-    .describe('Aspect ratios on offer.'),
+    .describe('Aspect ratios on offer. Videos of requests without one have the first.'),
   audio: flag(false).describe('`true` if the result has sound.'),
   audioConfigurable: flag(false).describe(
     '`true` if a request can turn the sound off with `audio: false`.',

@@ -215,7 +215,9 @@ export function engineRequest(
   }
   const ms = request.duration === undefined ? 0 : outputMs(request, measured);
   if (ms > 0) result['seconds'] = String(ms / 1_000);
-  const size = frameSize(model, request);
+  // Without a ratio the size is that of the first one; `frameSize` would return the largest.
+  const usual = model.aspectRatios.find((ratio) => ratio.includes(':'));
+  const size = frameSize(model, { ...request, aspect_ratio: request.aspect_ratio ?? usual });
   const isFixed = request.aspect_ratio !== 'adaptive' && request.aspect_ratio !== 'auto';
   if (size !== undefined && isFixed) result['size'] = `${size.width}x${size.height}`;
   return result;

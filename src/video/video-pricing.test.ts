@@ -294,6 +294,18 @@ test('no other member can request a larger, longer or second video than the quot
   });
 });
 
+test('a video without `aspect_ratio` has the first one of its model, not the largest', () => {
+  const sent = (fields: object) =>
+    engineRequest(
+      byResolution,
+      VideoQueueRequest.parse({ model: 'm', prompt: 'p', ...fields }),
+      {},
+    );
+  const wanted = { duration: '5s', resolution: '720p' };
+  assert.equal(sent(wanted)['size'], '1280x720');
+  assert.equal(sent({ ...wanted, aspect_ratio: '21:9' })['size'], '1680x720');
+});
+
 describe('contradicting settings are rejected', () => {
   const base = { task: 'text-to-video', durations: ['5s'] };
   const bySecond1 = { kind: 'second', perSecond: 1 };
