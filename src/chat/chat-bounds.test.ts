@@ -67,7 +67,9 @@ test('`chatBounds()` bounds prompt and completion', () => {
     ['no cap: the context, as far as there is room', chat(100), [4_000, 0], 0, [372, 3_628]],
     ['the cap fits into the context', chat(100), [4_000, 1_000], 0, [372, 1_000]],
     ['the cap does not', chat(100), [1_000, 900], 0, [372, 628]],
-    ['by bytes exactly the least is left', chat(100), [388, 900], 0, [372, 16]],
+    // The whole context without the prompt is 264 by the usual count.
+    ['by bytes little is left: half by the usual count', chat(100), [388, 900], 0, [372, 132]],
+    ['a long prompt', chat(30_000), [32_768, 8_192], 0, [30_272, 8_192]],
     ['by bytes one less: the usual count', chat(100), [387, 900], 0, [372, 263]],
     ['a prompt of more bytes than the context', chat(100), [300, 900], 0, [300, 176]],
     ['no room by any count: the least', chat(600), [272, 900], 0, [272, 16]],

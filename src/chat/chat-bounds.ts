@@ -100,7 +100,9 @@ export function chatBounds(
     // Engines reject a prompt and a cap that together exceed the context.
     const promptBytes = textBytes + template;
     const surely = model.context - promptBytes;
-    const room = surely >= MIN_OUTPUT_TOKENS ? surely : model.context - tokensMostly(promptBytes);
+    const mostly = model.context - tokensMostly(promptBytes);
+    // Half of it also fits beside a prompt with more tokens than usual.
+    const room = surely >= MIN_OUTPUT_TOKENS ? Math.max(surely, Math.floor(mostly / 2)) : mostly;
     outputTokens = Math.max(MIN_OUTPUT_TOKENS, Math.min(cap, room));
   }
   return { promptTokens, outputTokens };
