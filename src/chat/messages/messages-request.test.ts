@@ -278,6 +278,17 @@ describe('a Messages request', () => {
   const searching = (mode: string) => ({ enable_web_search: mode, enable_web_citations: true });
   const choices: readonly (readonly [string, JsonObject, JsonObject])[] = [
     ['auto', { tools: [function_] }, { tools: [offered] }],
+    [
+      'nulls for absent members',
+      {
+        tools: [
+          { ...function_, type: null },
+          { type: 'bash_20250124', name: null },
+        ],
+        tool_choice: { type: 'auto', name: null, disable_parallel_tool_use: null },
+      },
+      { tools: [offered], tool_choice: 'auto' },
+    ],
     ['none of a kind known here', { tools: [{ type: 'bash_20250124', name: 'bash' }] }, {}],
     [
       'any',

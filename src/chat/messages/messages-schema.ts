@@ -38,7 +38,7 @@ const Tool = z.looseObject({
     .describe(
       "Absent or `custom` for the caller's tool, `web_search_…` for the search of this server.",
     ),
-  name: z.string().min(1).optional().describe('Name of the tool.'),
+  name: z.string().min(1).nullish().describe('Name of the tool.'),
   description: z.string().nullish().describe('Purpose of the tool, for the model.'),
   input_schema: z.record(z.string(), z.unknown()).nullish().describe('JSON Schema of the input.'),
   defer_loading: flag.describe('Hides the tool until a `tool_reference` names it.'),
@@ -52,7 +52,7 @@ const ToolChoice = z.looseObject({
     .describe(
       '`auto`: the model decides; `any`: any tool; `tool`: the named tool; `none`: no tool.',
     ),
-  name: z.string().optional().describe('Name of the tool, with `tool`.'),
+  name: z.string().nullish().describe('Name of the tool, with `tool`.'),
   disable_parallel_tool_use: flag.describe('Allows only one call. Default false.'),
 });
 export type ToolChoice = z.infer<typeof ToolChoice>;

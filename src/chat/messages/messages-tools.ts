@@ -69,15 +69,16 @@ function choiceOf({ type, name }: ToolChoice): unknown {
 
 function changedNames(functions: readonly Tool[]): ReadonlyMap<string, string> {
   const changed = new Map<string, string>();
-  for (const { name = '' } of functions) {
-    const shown = engineToolName(name);
-    if (shown !== name) changed.set(shown, name);
+  for (const { name } of functions) {
+    const given = name ?? '';
+    const shown = engineToolName(given);
+    if (shown !== given) changed.set(shown, given);
   }
   return changed;
 }
 
 function isFunction({ type, name }: Tool): boolean {
-  return name !== undefined && (type ?? 'custom') === 'custom';
+  return typeof name === 'string' && (type ?? 'custom') === 'custom';
 }
 
 function isSearch({ type }: Tool): boolean {
@@ -86,8 +87,8 @@ function isSearch({ type }: Tool): boolean {
 
 /** A deferred tool is hidden until it was referenced, called or chosen. */
 function isOffered(tool: Tool, named: ReadonlySet<string>, choice: ToolChoice | undefined) {
-  const { name = '', defer_loading: isDeferred } = tool;
-  return isDeferred !== true || named.has(name) || choice?.name === name;
+  const { name, defer_loading: isDeferred } = tool;
+  return isDeferred !== true || named.has(name ?? '') || choice?.name === name;
 }
 
 /**
@@ -105,7 +106,8 @@ function refuseUnknownChoice(functions: readonly Tool[], choice: ToolChoice | un
       ? !functions.some(({ name }) => name === choice.name)
       : choice.type === 'any' && functions.length === 0;
   if (!isMissing) return;
-  const which = choice.name === undefined ? 'a tool' : `the tool "${choice.name.slice(0, 100)}"`;
+  const which =
+    typeof choice.name !== 'string' ? 'a tool' : `the tool "${choice.name.slice(0, 100)}"`;
   const message = `tool_choice requires ${which}, which is not available: only the tools of the request are, and web_search on a server with a search`;
   throw refuseMember(['tool_choice'], message, 'invalid_value');
 }
