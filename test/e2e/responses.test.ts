@@ -173,6 +173,11 @@ describe('responses', () => {
     assert.match(usage.text, /"protocol":"responses"/);
     assert.match(usage.text, /"prompt_cache_key":"thread-1"/);
     assert.match(usage.text, /"project":"p"/);
+    says('{}');
+    const unset = await respond({ max_output_tokens: 0, text: { verbosity: 'auto' } });
+    assert.equal(unset.status, 200, unset.text);
+    assert.equal(asked().max_tokens, 8_192);
+    assert.equal(asked().verbosity, undefined);
   });
 
   test('calls have the names of the declared tools', async () => {

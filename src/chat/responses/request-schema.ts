@@ -61,9 +61,8 @@ export const ResponsesBody = z.looseObject({
   max_tool_calls: z.int().min(0).nullish().describe('Maximum number of searches. Default 3.'),
   max_output_tokens: z
     .int()
-    .min(1)
     .nullish()
-    .describe("Output limit; lowered if the model's is lower."),
+    .describe("Output limit; lowered if the model's is lower. Default for 0 or less: the model's."),
   temperature,
   top_p: topP,
   presence_penalty: presencePenalty,
@@ -80,7 +79,10 @@ export const ResponsesBody = z.looseObject({
         .looseObject({ type: z.string().describe('Kind of the format. Default `text`.') })
         .nullish()
         .describe('`text`, `json_object`, or `json_schema` with `name`, `schema` and `strict`.'),
-      verbosity: z.enum(['low', 'medium', 'high']).nullish().describe('Length of the output.'),
+      verbosity: z
+        .enum(['low', 'medium', 'high', 'auto'])
+        .nullish()
+        .describe('Length of the output.'),
     })
     .nullish()
     .describe('Options of the text.'),
