@@ -2,6 +2,7 @@
 import * as z from 'zod';
 import {
   type TransactionRow,
+  balanceChange,
   countTransactions,
   transactionsOf,
 } from '../billing/ledger/ledger.ts';
@@ -9,11 +10,12 @@ import { isoTime } from '../core/clock.ts';
 import { toUsdNumber } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
 import { type RouteDescription, jsonResponse } from '../http/describe.ts';
+import { costOf } from '../http/model-sale.ts';
 import { offsetOf, pageHeaders, pageQuery, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
 import { type AccountParts, isEnough } from './account-parts.ts';
-import { STATEMENT, TOP_UPS, changeOf, sendStatement, sendTopUps } from './statement.ts';
+import { STATEMENT, TOP_UPS, sendStatement, sendTopUps } from './statement.ts';
 
 const Amounts = z.object({
   diem: z.number().describe('Daily credit.'),
@@ -167,7 +169,7 @@ async function sendTransactions(store: Queryable, context: RequestContext): Prom
 }
 
 function transactionOf(row: TransactionRow, accountId: string): Transaction {
-  const { usd, diem } = changeOf(row, accountId);
+  const { usd, diem } = costOf(balanceChange(row, accountId));
   return {
     // A request that spent both currencies has two rows with one id.
     id: row.part === 0n ? row.id : `${row.id}:${row.part}`,

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { bill } from '../../test/support/test-ledger.ts';
+import { refundedJob } from '../../test/support/test-ledger.ts';
 import { DAY_MS, dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import { usdToNano } from '../core/money.ts';
 import { StatementResponse } from './statement.ts';
@@ -35,23 +35,9 @@ describe('the balances of a statement', () => {
     return StatementResponse.parse((await call(bench.farebox, path, { secret: admin })).body);
   }
 
-  /** A video that was charged and has failed: its refund is a posting of its own. */
-  async function refundedJob(requestId: string, usd: string): Promise<void> {
-    const { ledger, store } = bench.farebox.app.stores;
-    const amount = usdToNano(usd);
-    const hold = { requestId, accountId, minNano: amount, maxNano: amount, capIds: [] };
-    const placed = await ledger.holds.place({
-      ...hold,
-      floorNano: usdToNano('0'),
-      lifetime: 'durable',
-    });
-    assert.ok(placed.ok);
+  async function refundedVideo(requestId: string, usd: string): Promise<void> {
     clock.advance(1_000);
-    const { usage } = bill(clock, requestId, amount, { accountId });
-    const running = { ...usage, kind: 'video', status: 'running' } as const;
-    await store.transaction((tx) => ledger.settleIn(tx, { costNano: amount, usage: running }));
-    const failed = { ...running, status: 'failed' } as const;
-    assert.ok(await store.transaction((tx) => ledger.refundIn(tx, failed)));
+    await refundedJob(bench.farebox.app.stores, clock, { requestId, accountId, usd });
   }
 
   test('opening plus entries is closing, and closing is the next opening', async () => {
@@ -63,9 +49,9 @@ describe('the balances of a statement', () => {
       });
       assert.equal(chat.status, 200, chat.text);
       if (day === 1) {
-        await refundedJob('paid-in-usd', '0.35');
+        await refundedVideo('paid-in-usd', '0.35');
         await ledger.setDailyAllocation(accountId, usdToNano('1'));
-        await refundedJob('paid-in-daily-credit', '0.25');
+        await refundedVideo('paid-in-daily-credit', '0.25');
       }
       if (day === 2) {
         await ledger.setDailyAllocation(accountId, usdToNano('0'));

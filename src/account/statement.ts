@@ -1,11 +1,17 @@
 /** `GET /billing/statement`: transactions and the charges of each day; `GET /billing/top-ups`. */
 import * as z from 'zod';
-import { type ChargedDay, type MovementRow, statementPage } from '../billing/ledger/ledger.ts';
+import {
+  type ChargedDay,
+  type MovementRow,
+  balanceChange,
+  statementPage,
+} from '../billing/ledger/ledger.ts';
 import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import { formatUsd, toUsdNumber, usdToNano } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
 import { cursorQuery, decodeCursor, encodeCursor, pageOf, timePage } from '../http/cursor.ts';
 import { type RouteDescription, jsonResponse } from '../http/describe.ts';
+import { costOf } from '../http/model-sale.ts';
 import { readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { walletOfAccount } from '../identity/identity.ts';
@@ -230,19 +236,6 @@ async function receiptsOf(
   );
 }
 
-const DAILY_CREDIT = 'house:daily-credit';
-
-/** The change of the USD balance, or of the daily credit, by a posting of an account. */
-export function changeOf(
-  posting: Pick<MovementRow, 'amount_nano' | 'debit_account' | 'credit_account'>,
-  accountId: string,
-): Entry['amount'] {
-  const amount = toUsdNumber(posting.amount_nano);
-  if (posting.debit_account === DAILY_CREDIT) return { usd: 0, diem: -amount };
-  if (posting.credit_account === DAILY_CREDIT) return { usd: 0, diem: amount };
-  return { usd: posting.credit_account === accountId ? amount : -amount, diem: 0 };
-}
-
 /** Accounts of top-ups and payouts, which name the rail; the note of these postings is the transaction. */
 const RAIL = /^house:(?:top-up|payout):(base|solana|eip155:\d{1,15})$/;
 
@@ -263,7 +256,7 @@ function movementOf(
     type: row.kind as Entry['type'], // written by the ledger
     date: dayText(dayOf(createdMs)),
     createdAt: isoTime(createdMs),
-    amount: changeOf(row, accountId),
+    amount: costOf(balanceChange(row, accountId)),
     balanceAfter: toUsdNumber(row.balance_after_nano),
     requests: null,
     note: transaction === null ? row.note : null,

@@ -29,8 +29,9 @@ import { wrapFetchWithPayment as wrapFetchVersionOne } from 'x402-fetch';
 import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { runCommand } from '../../src/cli/cli.ts';
 import { systemClock } from '../../src/core/clock.ts';
-import { decimalUsd } from '../../src/core/money.ts';
+import { decimalUsd, usdToNano } from '../../src/core/money.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { refundedJob } from '../support/test-ledger.ts';
 import { BASE_CHAIN } from '../chains/anvil.ts';
 import {
   BASE,
@@ -781,6 +782,30 @@ describe('wallets', () => {
         ['CHARGE', -0.000022],
         ['TOP_UP', 5],
       ],
+    );
+  });
+
+  test('the transactions of a wallet show refunds in the unit of the charge', async () => {
+    const account = await paidWallet();
+    const accountId = `wallet:${account.address.toLowerCase()}`;
+    const { ledger } = farebox.app.stores;
+    await ledger.setDailyAllocation(accountId, usdToNano('5'));
+    await refundedJob(farebox.app.stores, systemClock(), {
+      requestId: `video-${account.address}`,
+      accountId,
+      usd: '6',
+    });
+    const answer = await fetch(`${fixture.origin}/api/v1/x402/transactions/${account.address}`, {
+      headers: { 'SIGN-IN-WITH-X': await signIn(account, fixture.origin) },
+    });
+    const { data } = (await answer.json()) as {
+      data: { transactions: { type: string; amount: number; currency: string }[] };
+    };
+    assert.deepEqual(
+      new Set(
+        data.transactions.map(({ type, amount, currency }) => `${type} ${amount} ${currency}`),
+      ),
+      new Set(['TOP_UP 5 USD', 'CHARGE -5 DIEM', 'CHARGE -1 USD', 'REFUND 5 DIEM', 'REFUND 1 USD']),
     );
   });
 

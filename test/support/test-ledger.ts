@@ -1,4 +1,5 @@
-/** A ledger for tests that settles requests by their id, as sales settle by their hold. */
+/** Charges for tests, and a ledger that settles requests by their id, as sales settle by their hold. */
+import assert from 'node:assert/strict';
 import {
   type Hold,
   type HoldResult,
@@ -9,7 +10,8 @@ import {
   type Settlement,
 } from '../../src/billing/ledger/ledger.ts';
 import type { Clock } from '../../src/core/clock.ts';
-import type { Nano } from '../../src/core/money.ts';
+import { type Nano, ZERO, usdToNano } from '../../src/core/money.ts';
+import type { Store } from '../../src/db/db.ts';
 
 /** The settle of a chat with that cost, with the key of account `a` by default. */
 export function bill(
@@ -35,6 +37,24 @@ export function bill(
       status: 'completed',
     },
   };
+}
+
+/** Charges a video that then fails, which refunds it by a posting of its own. */
+export async function refundedJob(
+  { ledger, store }: { readonly ledger: Ledger; readonly store: Store },
+  clock: Pick<Clock, 'nowMs'>,
+  job: { readonly requestId: string; readonly accountId: string; readonly usd: string },
+): Promise<void> {
+  const { requestId, accountId } = job;
+  const costNano = usdToNano(job.usd);
+  const price = { minNano: costNano, maxNano: costNano, floorNano: ZERO };
+  const hold = { requestId, accountId, ...price, capIds: [], lifetime: 'durable' } as const;
+  assert.ok((await ledger.holds.place(hold)).ok);
+  const { usage } = bill(clock, requestId, costNano, { accountId });
+  const running = { ...usage, kind: 'video', status: 'running' } as const;
+  await store.transaction((tx) => ledger.settleIn(tx, { costNano, usage: running }));
+  const failed = { ...running, status: 'failed' } as const;
+  assert.ok(await store.transaction((tx) => ledger.refundIn(tx, failed)));
 }
 
 export class TestLedger extends Ledger {

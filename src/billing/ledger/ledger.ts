@@ -87,7 +87,12 @@ export { expectedSettlement } from './settle.ts';
 export { spentEver } from './spent-ever.ts';
 export type { AccountFigures, CapUse } from './account-figures.ts';
 export { accountFigures, usedCaps, walletAccounts } from './account-figures.ts';
-export { type TransactionRow, countTransactions, transactionsOf } from './movements.ts';
+export {
+  type TransactionRow,
+  balanceChange,
+  countTransactions,
+  transactionsOf,
+} from './movements.ts';
 export { type ChargedDay, type MovementRow, statementPage } from './statement-page.ts';
 export { type Books, CUSTOMERS, firstWholeDay, journalSums, readBooks } from './books.ts';
 export { allReceipts } from './all-receipts.ts';

@@ -1,5 +1,7 @@
 /** Reads the postings of an account. */
+import { ZERO, nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
+import type { Balances, HouseAccount } from './records.ts';
 
 export interface TransactionRow {
   readonly id: string;
@@ -13,6 +15,22 @@ export interface TransactionRow {
   readonly model_id: string | null;
   readonly note: string | null;
   readonly created_ms: bigint;
+}
+
+const DAILY_CREDIT: HouseAccount = 'house:daily-credit';
+
+/** The change of the USD balance, or of the daily credit, by a posting of an account. */
+export function balanceChange(
+  {
+    amount_nano: amount,
+    debit_account: from,
+    credit_account: to,
+  }: Pick<TransactionRow, 'amount_nano' | 'debit_account' | 'credit_account'>,
+  accountId: string,
+): Balances {
+  if (from === DAILY_CREDIT) return { usdNano: ZERO, diemNano: nano(-amount) };
+  if (to === DAILY_CREDIT) return { usdNano: ZERO, diemNano: nano(amount) };
+  return { usdNano: nano(to === accountId ? amount : -amount), diemNano: ZERO };
 }
 
 /** Returns postings newest first, without debts. The caller validates `limit` and `offset`. */

@@ -1,7 +1,7 @@
 /** `GET /x402/transactions/{walletAddress}`: the postings of the wallet, newest first. */
 import { isoTime } from '../../core/clock.ts';
 import { toUsdNumber } from '../../core/money.ts';
-import { type TransactionRow, transactionsOf } from '../../billing/ledger/ledger.ts';
+import { type TransactionRow, balanceChange, transactionsOf } from '../../billing/ledger/ledger.ts';
 import { limitRequests } from '../../http/limit-requests.ts';
 import { readQuery } from '../../http/read-request.ts';
 import type { Route } from '../../http/route.ts';
@@ -51,17 +51,18 @@ const TYPES: Readonly<Record<string, 'TOP_UP' | 'CHARGE' | 'REFUND'>> = {
 };
 
 function transactionOf(row: TransactionRow, accountId: string): Record<string, unknown> {
-  const amount = toUsdNumber(row.amount_nano);
+  const { usdNano, diemNano } = balanceChange(row, accountId);
+  // Daily credit does not change the balance.
+  const isDaily = diemNano !== 0n;
   return {
     // A charge in daily credit and USD has two parts with one id.
     id: row.part === 0n ? row.id : `${row.id}-${row.part}`,
-    amount: row.credit_account === accountId ? amount : -amount,
+    amount: toUsdNumber(isDaily ? diemNano : usdNano),
     balanceAfter: toUsdNumber(row.balance_after_nano),
     type: TYPES[row.kind] ?? 'CHARGE',
     createdAt: isoTime(Number(row.created_ms)),
     requestId: row.request_id,
     modelId: row.model_id,
-    // Daily credit does not change the balance.
-    currency: row.debit_account === 'house:daily-credit' ? 'DIEM' : 'USD',
+    currency: isDaily ? 'DIEM' : 'USD',
   };
 }
