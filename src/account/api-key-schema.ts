@@ -178,7 +178,13 @@ export const CreatedKeyResponse = z.object({
     .describe('The new key, with its secret.'),
 });
 
+/** Purpose of a key of a wallet that names none. */
+export const WALLET_KEY = 'Web3 API key';
+
 export const CreateWalletKeyRequest = CreateKeyRequest.extend({
+  description: Description.nullish().describe(
+    `Purpose of the key, shown in lists. Default: ${WALLET_KEY}.`,
+  ),
   address: z.string().min(1).max(100).describe('The wallet that signed.'),
   token: z.string().min(1).max(512).describe('The token from `GET`.'),
   signature: z.string().min(1).max(8_192).describe('Signature of the token as text.'),

@@ -28,6 +28,7 @@ import {
   ListKeysQuery,
   UPDATE_KEY,
   UpdateKeyRequest,
+  WALLET_KEY,
 } from './api-key-schema.ts';
 import {
   type CreatedKey,
@@ -106,7 +107,8 @@ function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Rout
     post(WALLET_PATH, 'public', CREATE_WALLET_KEY, async (context) => {
       const payments = requirePayments(given);
       const request = readBody(context, CreateWalletKeyRequest);
-      const settings = settingsOf(request, parts.clock);
+      const description = request.description ?? WALLET_KEY;
+      const settings = settingsOf({ ...request, description }, parts.clock);
       // Wallets are free, and each one can add an account and a key to the database.
       const { keysPerMinute } = parts.config.current.limits;
       await limitRequests(parts, `wallet-key|${context.countedAddress}`, keysPerMinute);

@@ -469,7 +469,10 @@ describe('wallets', () => {
         headers: { 'content-type': 'application/json' },
         body: JSON.stringify({ ...wanted, ...proof, ...changes }),
       });
-      const body = (await answer.json()) as { code?: string; data?: { apiKey: string } };
+      const body = (await answer.json()) as {
+        code?: string;
+        data?: { apiKey: string; description: string };
+      };
       return { status: answer.status, ...body };
     };
     const other = privateKeyToAccount(generatePrivateKey());
@@ -482,8 +485,8 @@ describe('wallets', () => {
       const refused = await make(changes);
       assert.deepEqual([refused.status, refused.code], [401, code]);
     }
-    const made = await make({});
-    assert.equal(made.status, 200);
+    const made = await make({ description: undefined });
+    assert.deepEqual([made.status, made.data?.description], [200, 'Web3 API key']);
     const secret = made.data?.apiKey ?? '';
     assert.match(secret, /^SVC_INFERENCE_KEY_/);
     const again = await make({});
