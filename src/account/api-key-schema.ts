@@ -88,18 +88,20 @@ export type UpdateKeyRequest = z.infer<typeof UpdateKeyRequest>;
 export const UpdateKeyRequest = z
   .object({
     id: z.string().min(1).max(100).describe('The key to change.'),
-    description: Description.optional(),
+    description: Description.nullish().describe('Purpose of the key, shown in lists.'),
     consumptionLimit: ConsumptionLimit.nullable()
       .optional()
       .describe('A missing member does not change; null removes the limit.'),
-    limitPeriod: PERIOD.optional().describe(
+    limitPeriod: PERIOD.nullish().describe(
       'A new period includes the earlier spending of the key in it.',
     ),
-    modelPrivacy: PRIVACY.optional().describe(PRIVACIES),
+    modelPrivacy: PRIVACY.nullish().describe(PRIVACIES),
     models: Models.nullable().optional().describe(ALLOWED_MODELS),
     expiresAt: ExpiresAt.nullable().optional().describe('"" or null: never.'),
   })
-  .describe('A missing field does not change.')
+  .describe(
+    'A missing field does not change. Null is the same as a missing field, except where it is described.',
+  )
   .meta({ id: 'UpdateApiKeyRequest', examples: [{ id: 'key_1', consumptionLimit: { usd: 75 } }] });
 
 export const DeleteKeyQuery = z.object({

@@ -215,6 +215,19 @@ describe('/api_keys', () => {
     assert.equal((await chat(inference.apiKey)).status, 200);
   });
 
+  test('null for an optional member of a change is the same as no member', async () => {
+    const made = await make({ limitPeriod: 'MONTH', modelPrivacy: 'PRIVATE_TEXT' });
+    const before = await get(made.id);
+    const changed = await manage('PATCH', '/api_keys', {
+      id: made.id,
+      description: null,
+      limitPeriod: null,
+      modelPrivacy: null,
+    });
+    assert.equal(changed.status, 200, changed.text);
+    assert.deepEqual(UpdatedKeyResponse.parse(changed.body).data, before);
+  });
+
   test('a wrong body is a 400 with details, no body a 400, another type a 415', async () => {
     const wrong = await manage('POST', '/api_keys', {
       apiKeyType: 'ROOT',
