@@ -109,6 +109,18 @@ describe('activity, days and the statement', () => {
     );
   });
 
+  test('a download of one request has this request only', async () => {
+    const lines = async (query: string) =>
+      (await get(`/usage/requests?format=csv&${query}`)).text.trimEnd().split('\r\n');
+    const [head, ...rows] = await lines(`requestId=chatcmpl-${ids[1]}`);
+    assert.equal(head, ACTIVITY_CSV_HEAD);
+    assert.deepEqual(
+      rows.map((row) => row.split(',')[0]),
+      [ids[1]],
+    );
+    assert.deepEqual(await lines(`requestId=${ids[1]}&status=failed`), [ACTIVITY_CSV_HEAD]);
+  });
+
   test('a receipt names its reservation and its prices', async () => {
     const receipt = ReceiptResponse.parse((await get(`/usage/${ids[0]}`)).body);
     assert.deepEqual(receipt.unitPrices, { input: '1', output: '2' });

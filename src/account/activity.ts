@@ -4,6 +4,8 @@
  */
 import {
   type ReceiptFilter,
+  type ReceiptPage,
+  type ReceiptPageOptions,
   type ReceiptPlace,
   type UsageRow,
   countReceipts,
@@ -77,12 +79,9 @@ export async function sendActivity(
   const { model: modelId, kind, status, limit } = query;
   const filter: ReceiptFilter = { accountId, ...range, keyId, modelId, kind, status };
   const after = decodeTimeCursor(query.cursor, 'requestId');
-  const store = parts.stores.store.readerFor(accountId);
-  if (wantsCsv(context, query)) return download(parts, context, filter);
-  const page =
-    query.requestId === undefined
-      ? await receiptsOf(store, filter, { limit, after })
-      : { rows: await oneReceipt(parts, filter, query.requestId), next: undefined };
+  const wanted = { filter, requestId: query.requestId };
+  if (wantsCsv(context, query)) return download(parts, context, wanted);
+  const page = await pageOf(parts, wanted, { limit, after });
   const body: ActivityResponse = {
     ...headOf(range),
     data: page.rows.map(receiptBody),
@@ -90,6 +89,23 @@ export async function sendActivity(
       page.next === undefined ? null : encodeCursor([page.next.createdMs, page.next.requestId]),
   };
   await context.json(200, body);
+}
+
+interface Wanted {
+  readonly filter: ReceiptFilter;
+  readonly requestId: string | undefined;
+}
+
+/** A page of the matching requests, or the one request with an id. */
+async function pageOf(
+  parts: AccountParts,
+  { filter, requestId }: Wanted,
+  part: ReceiptPageOptions,
+): Promise<ReceiptPage> {
+  if (requestId !== undefined) {
+    return { rows: await oneReceipt(parts, filter, requestId), next: undefined };
+  }
+  return receiptsOf(parts.stores.store.readerFor(filter.accountId), filter, part);
 }
 
 /** A request by its id, of any day, if it matches the other filters. */
@@ -110,12 +126,13 @@ async function oneReceipt(
 }
 
 async function download(
-  { stores }: AccountParts,
+  parts: AccountParts,
   context: RequestContext,
-  filter: ReceiptFilter,
+  wanted: Wanted,
 ): Promise<void> {
-  const store = stores.store.readerFor(filter.accountId);
-  if ((await countReceipts(store, filter)) > MAX_DOWNLOAD_ROWS) {
+  const { filter, requestId } = wanted;
+  const store = parts.stores.store.readerFor(filter.accountId);
+  if (requestId === undefined && (await countReceipts(store, filter)) > MAX_DOWNLOAD_ROWS) {
     const most = MAX_DOWNLOAD_ROWS.toLocaleString('en');
     throw badQuery('from', `The range must have at most ${most} requests; request fewer days`);
   }
@@ -123,7 +140,7 @@ async function download(
     yield `${ACTIVITY_CSV_HEAD}\r\n`;
     let after: ReceiptPlace | undefined;
     do {
-      const { rows, next } = await receiptsOf(store, filter, { limit: PAGE_OF_DOWNLOAD, after });
+      const { rows, next } = await pageOf(parts, wanted, { limit: PAGE_OF_DOWNLOAD, after });
       if (rows.length > 0) yield rows.map((row) => `${csvFields(row).join(',')}\r\n`).join('');
       after = next;
     } while (after !== undefined);

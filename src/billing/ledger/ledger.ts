@@ -101,6 +101,8 @@ export { addReportDays } from './report-job.ts';
 export {
   type ReceiptConditions,
   type ReceiptFilter,
+  type ReceiptPage,
+  type ReceiptPageOptions,
   type ReceiptPlace,
   type UsageRow,
   countReceipts,
