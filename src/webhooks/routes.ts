@@ -191,17 +191,17 @@ function thresholdsOf(
 }
 
 async function update(parts: WebhookRouteParts, context: RequestContext): Promise<void> {
-  const { url, events, thresholds = {}, paused } = readBody(context, UpdateWebhook);
+  const { url, events, thresholds, paused } = readBody(context, UpdateWebhook);
   const { id } = await requireWebhook(parts, context);
-  if (url !== undefined) await requireReceiver(parts, url);
+  if (typeof url === 'string') await requireReceiver(parts, url);
   const changed = await parts.table.change(context.caller.accountId, id, (before) => {
-    const after = { ...before, ...thresholdsOf(thresholds, before), url: url ?? before.url };
+    const after = { ...before, ...thresholdsOf(thresholds ?? {}, before), url: url ?? before.url };
     const current = eventsOf(after);
     if (current.length === 0) {
       const message = 'Must keep one threshold; delete the webhook to get no messages';
       throw refuseIssues([{ code: 'custom', path: ['thresholds'], message }]);
     }
-    const wrong = events === undefined ? [] : mismatches(events, current);
+    const wrong = Array.isArray(events) ? mismatches(events, current) : [];
     if (wrong.length > 0) throw refuseIssues(wrong);
     // A changed threshold is checked again, even if the balance was below the previous one.
     const isLow = before.isLow && after.balanceNano === before.balanceNano;

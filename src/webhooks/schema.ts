@@ -57,11 +57,11 @@ export const CreateWebhook = z
       'URL for the messages: public, http or https; or `mailto:` and an address, if the server sends e-mail.',
     ),
     events: Events,
-    thresholds: thresholds(Usd.optional(), Percent.optional()).describe('One for each event.'),
+    thresholds: thresholds(Usd.nullish(), Percent.nullish()).describe('One for each event.'),
   })
   .check((context) => {
     const { events, thresholds } = context.value;
-    const given = EVENTS.filter((event) => thresholds[THRESHOLD_OF[event]] !== undefined);
+    const given = EVENTS.filter((event) => typeof thresholds[THRESHOLD_OF[event]] === 'number');
     context.issues.push(...mismatches(events, given));
   })
   .meta({ id: 'CreateWebhookRequest' });
@@ -85,14 +85,14 @@ export function mismatches(events: readonly Event[], withThreshold: readonly Eve
 export type UpdateWebhook = z.infer<typeof UpdateWebhook>;
 export const UpdateWebhook = z
   .object({
-    url: Url.optional().describe('The new URL.'),
-    events: Events.optional().describe('Optional; must be the events with a threshold.'),
+    url: Url.nullish().describe('The new URL.'),
+    events: Events.nullish().describe('Optional; must be the events with a threshold.'),
     thresholds: thresholds(Usd.nullish(), Percent.nullish())
-      .optional()
+      .nullish()
       .describe('A missing threshold does not change; null stops its event.'),
     paused: z
       .boolean()
-      .optional()
+      .nullish()
       .describe(
         'True: no new messages until it is false again. Then crossed thresholds are sent within a minute.',
       ),

@@ -147,6 +147,18 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal((await ask('/webhooks', {}, secret)).status, 401);
     });
 
+    test('null for an optional member is the same as no member', async () => {
+      const thresholds = { balanceUsd: 1, keyLimitPercent: null, dailySpendUsd: null };
+      const made = await ask('/webhooks', { body: { url, events: ['balance.low'], thresholds } });
+      assert.equal(made.status, 200, made.text);
+      const { secret: _secret, ...item } = made.body;
+      assert.deepEqual(item.events, ['balance.low']);
+      const body = { url: null, events: null, thresholds: null, paused: null };
+      const changed = await ask(`/webhooks/${item.id}`, { method: 'PATCH', body });
+      assert.deepEqual([changed.status, changed.body], [200, item]);
+      await remove(item.id);
+    });
+
     test('a test message arrives signed, once in ten seconds, and no other account sees it', async () => {
       const { id, secret } = await make({ balanceUsd: 1 }, ['balance.low']);
       // Time goes on while a test is made.
