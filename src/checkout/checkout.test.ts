@@ -468,6 +468,14 @@ function cardPayments(fixture: StoreFixture): void {
     return await call(farebox, AUTO, { method: 'PUT', secret: admin, body: settings });
   }
 
+  test('null for an optional member is the same as no member', async () => {
+    const admin = await withSavedCard();
+    const set = await setAutoTopUp(admin, { keepUsd: 5, chargeUsd: null, monthlyUsd: 50 });
+    assert.deepEqual([set.status, set.body.chargeUsd], [200, 5]);
+    const started = await start(5, { saveCard: null, provider: null });
+    assert.deepEqual([started.status, started.body.provider], [200, 'stripe'], started.text);
+  });
+
   test('a saved card is charged when the balance is below the limit, up to the maximum of the month', async () => {
     const admin = await withSavedCard();
     const before = await call(farebox, AUTO, { secret: admin });

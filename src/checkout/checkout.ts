@@ -85,8 +85,8 @@ async function createCheckout(parts: CheckoutParts, context: RequestContext): Pr
   const { payment, url } = await cards.checkout({
     accountId,
     amountNano: usdToNano(amountUsd),
-    savesCard: saveCard,
-    provider,
+    savesCard: saveCard ?? false,
+    provider: provider ?? undefined,
     returnUrl: `${parts.config.current.publicUrl}/console/credit`,
   });
   context.set('cache-control', 'no-store');
