@@ -79,6 +79,10 @@ describe('budgets and child keys', () => {
     assert.equal((await manage('DELETE', `/budgets/${id}`)).status, 200);
     assert.equal((await anna()).status, 200);
     assert.deepEqual(used(await manage('GET', `/budgets/${id}`)), [400, 'BUDGET_NOT_FOUND']);
+    const wanted = { tag: 'user', value: 'anna', period: 'LIFETIME', usd: 1 };
+    const ofAnna = (await manage('POST', '/budgets', wanted)).body.data;
+    const named = await manage('GET', `/budgets/${ofAnna.id}?value=bert`);
+    assert.deepEqual(named.body.data, ofAnna, 'it counts one value');
     // No request can be tagged so: 33 characters, but 66 bytes.
     const long = { tag: 'é'.repeat(33), period: 'EPOCH', usd: 1 };
     assert.equal((await manage('POST', '/budgets', long)).status, 400);

@@ -16,7 +16,7 @@ import { type RouteDescription, jsonResponse, jsonContent, listOf } from '../htt
 import { readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get, post, patch, remove } from '../http/route.ts';
-import type { Budget } from '../identity/identity.ts';
+import { type Budget, isEachValue } from '../identity/identity.ts';
 import { isTagName, isTagValue, MAX_TAG_NAME_BYTES, MAX_TAG_VALUE_BYTES } from '../http/tags.ts';
 import { refuseIssues } from '../json/validation.ts';
 import type { AccountParts } from './account-parts.ts';
@@ -215,12 +215,13 @@ function known(budget: Budget | undefined): Budget {
   return budget;
 }
 
-/** The budget with its spending, or with that of `value` if each value has a budget of its own. */
+/** The budget with its spending, or with that of `wanted` if each value has a budget of its own. */
 async function reportOf(
   { stores: { store }, clock }: AccountParts,
   budget: Budget,
-  value = budget.value,
+  wanted?: string,
 ): Promise<BudgetItem> {
+  const value = isEachValue(budget) ? wanted : budget.value;
   const { tag, id, period, usdLimitNano, createdMs } = budget;
   const spent = await budgetSpending(store, budget, clock.nowMs(), value);
   return {
