@@ -50,6 +50,14 @@ export function isEnough(amountNano: bigint, { config }: AccountParts): boolean 
   return amountNano >= usdToNano(config.current.limits.minimumCreditUsd);
 }
 
+/** The expiry of the key of a caller, which ends no later than its parent keys. */
+export async function keyExpiryMs(
+  { stores: { identity } }: AccountParts,
+  { keyId }: Caller,
+): Promise<number | undefined> {
+  return keyId === '' ? undefined : (await identity.keys.bounded(keyId)).expiresMs;
+}
+
 /** The request id in a request id or in the id of a response object. */
 export function requestIdOf(id: string): string {
   return id.replace(/^(?:chatcmpl-|msg_|resp_)/, '');

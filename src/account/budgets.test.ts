@@ -194,6 +194,16 @@ describe('budgets and child keys', () => {
       const changed = await manage('PATCH', path, body, operator);
       assert.equal(changed.status, 200, changed.text);
     };
+    const expiries = async (secret: string) => {
+      const limits = await manage('GET', '/api_keys/rate_limits', undefined, secret);
+      const state = await manage('GET', '/key', undefined, secret);
+      return [limits.body.data.keyExpiration, state.body.data.expires_at];
+    };
+    assert.deepEqual(await expiries(child), [null, null]);
+    await manage('PATCH', '/api_keys', { id, expiresAt: '2027-01-31' });
+    const end = '2027-01-31T00:00:00.000Z';
+    assert.deepEqual(await expiries(child), [end, end]);
+    await manage('PATCH', '/api_keys', { id, expiresAt: null });
     // The keys below share what the key above has.
     await limit(id, 3);
     const second = (await manage('POST', '/key/children', { description: 'no' }, above)).body;

@@ -7,7 +7,7 @@ import { type RouteDescription, jsonResponse } from '../http/describe.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
-import type { AccountParts } from './account-parts.ts';
+import { type AccountParts, keyExpiryMs } from './account-parts.ts';
 
 export type CreditsResponse = z.infer<typeof CreditsResponse>;
 export const CreditsResponse = z
@@ -135,7 +135,7 @@ async function keyStateBody(
       usage: toUsdNumber(keySpentNano),
       is_free_tier: leftNano <= 0n && spentNano === 0n,
       is_provisioning_key: keyKind === 'ADMIN',
-      expires_at: isoTimeOrNull(key?.expiresMs),
+      expires_at: isoTimeOrNull(await keyExpiryMs(parts, caller)),
     },
   };
 }

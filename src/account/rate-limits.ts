@@ -7,7 +7,14 @@ import { ratesBy } from '../http/model-sale.ts';
 import { type RouteDescription, jsonResponse, listOf } from '../http/describe.ts';
 import { type Route, get } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
-import { type AccountParts, STORAGE, StorageItem, isEnough, storageOf } from './account-parts.ts';
+import {
+  type AccountParts,
+  STORAGE,
+  StorageItem,
+  isEnough,
+  keyExpiryMs,
+  storageOf,
+} from './account-parts.ts';
 import { Time } from './api-key-schema.ts';
 import { KEYS_ENDPOINT, creationRate } from './manage-keys.ts';
 
@@ -165,9 +172,9 @@ async function limitsOf(parts: AccountParts, caller: Caller): Promise<RateLimits
     })),
     { apiModelId: KEYS_ENDPOINT, bucket: KEYS_ENDPOINT, rate: creationRate(limits) },
   ].map((one) => ({ ...one, bucket: bucketOf(caller, one.rate, one.bucket) }));
-  const [balances, key, counted, credits, storage] = await Promise.all([
+  const [balances, expiresMs, counted, credits, storage] = await Promise.all([
     parts.stores.ledger.balances(caller.accountId),
-    parts.stores.identity.findKey(caller.accountId, caller.keyId),
+    keyExpiryMs(parts, caller),
     windows.counted(
       all.map(({ bucket }) => bucket),
       nowMs,
@@ -189,7 +196,7 @@ async function limitsOf(parts: AccountParts, caller: Caller): Promise<RateLimits
       accessPermitted: isEnough(balances.usdNano + balances.diemNano, parts),
       apiTier: { id: caller.plan, isCharged: true },
       balances: { USD: toUsdNumber(balances.usdNano), DIEM: toUsdNumber(balances.diemNano) },
-      keyExpiration: isoTimeOrNull(key?.expiresMs),
+      keyExpiration: isoTimeOrNull(expiresMs),
       nextEpochBegins: isoTime(dayStartMs(dayOf(nowMs) + 1)),
       rateLimits,
       storage,
