@@ -61,7 +61,7 @@ function readTimestamp({ timestamp }: Fields): number | undefined {
 
 function readStructuredForm(fields: Fields): Proof {
   checkType(fields);
-  const chain = requireText(fields, 'chainId', 'INVALID_CHAIN_ID');
+  const chain = requireText({ chainId: caip2(fields['chainId']) }, 'chainId', 'INVALID_CHAIN_ID');
   const [namespace, reference] = chain.split(':');
   const isKnown = namespace === 'eip155' || namespace === 'solana';
   if (!isKnown || reference === undefined || !/^[-_a-zA-Z0-9]{1,32}$/.test(reference)) {
@@ -120,15 +120,20 @@ function readResources(value: unknown): readonly string[] | undefined {
   return value.map((item: unknown) => requireText({ resource: item }, 'resource'));
 }
 
-/** Accepts 8453, "8453" and CAIP-2. By default the chain of the message. */
+/** Makes 8453 and "8453" the CAIP-2 name of an EVM chain; returns other values unchanged. */
+function caip2(value: unknown): unknown {
+  const text = typeof value === 'number' ? String(value) : value;
+  return typeof text === 'string' && /^\d+$/.test(text) ? `eip155:${text}` : text;
+}
+
+/** By default the chain of the message. */
 function readChain(value: unknown, message: SignInMessage): string {
   if (value === undefined || value === null) return chainOfMessage(message);
-  const text = typeof value === 'number' ? String(value) : value;
+  const text = caip2(value);
   if (typeof text !== 'string' || !/^(eip155:|solana:)?[-_a-zA-Z0-9]{1,32}$/.test(text)) {
     throw signInError('INVALID_CHAIN_ID');
   }
-  if (text.includes(':')) return text;
-  return /^\d+$/.test(text) ? `eip155:${text}` : `solana:${text}`;
+  return text.includes(':') ? text : `solana:${text}`;
 }
 
 export function chainOfMessage({ family, chainReference }: SignInMessage): string {

@@ -178,6 +178,12 @@ describe('sign-in', () => {
       assert.equal(await codeOf(await structured({ type: 'eip1271' })), 'accepted');
     });
 
+    test('the chain of the structured form has the three spellings of the text form', async () => {
+      for (const chainId of [8453, '8453', BASE]) {
+        assert.equal(await codeOf(await structured({}, { chainId })), 'accepted');
+      }
+    });
+
     test('the text form is verified over the exact text, with the chain in three spellings', async () => {
       for (const chainId of [8453, '8453', BASE]) {
         assert.equal(await codeOf(await textForm(textOf(fieldsOf()), { chainId })), 'accepted');
