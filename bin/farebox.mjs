@@ -68,9 +68,12 @@ if (runtime === undefined || runtime === process.execPath) {
   const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'];
   const passOn = (signal) => child.kill(signal);
   for (const signal of signals) process.on(signal, passOn);
+  const stopForwarding = () => {
+    for (const signal of signals) process.off(signal, passOn);
+  };
   // The runtime needs glibc and a file system that allows programs.
   child.on('error', (error) => {
-    for (const signal of signals) process.off(signal, passOn);
+    stopForwarding();
     const problem = `The Node ${runtime} cannot run here (${error.code ?? error.message})`;
     if (!isNewEnough) {
       console.error(`${problem}, and Farebox needs Node 24.12 or newer: install one`);
@@ -80,7 +83,8 @@ if (runtime === undefined || runtime === process.execPath) {
     void runHere();
   });
   child.on('exit', (code, signal) => {
-    if (signal !== null) process.kill(process.pid, signal);
-    else process.exit(code ?? 1);
+    if (signal === null) process.exit(code ?? 1);
+    stopForwarding();
+    process.kill(process.pid, signal);
   });
 }

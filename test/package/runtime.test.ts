@@ -1,6 +1,6 @@
 /** The command without a usable pinned Node runs with the Node that started it. */
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -17,24 +17,29 @@ const PACKAGES: Readonly<Record<string, string>> = {
 const root = mkdtempSync(join(tmpdir(), 'farebox-runtime-'));
 after(() => rmSync(root, { recursive: true, force: true }));
 
-test('the starting Node replaces a pinned Node that cannot run, with one line of output', () => {
+/** Installs the command with a pinned Node of this text. Returns the command. */
+function install(pinned: string): string {
   const runtime = PACKAGES[`${process.platform}-${process.arch}`];
   assert.ok(runtime, 'this platform has no pinned Node');
   const path = join(root, 'node_modules', runtime);
-  for (const folder of ['bin', 'dist', join(path, '..')]) {
-    mkdirSync(folder === join(path, '..') ? folder : join(root, folder), { recursive: true });
+  for (const folder of [join(root, 'bin'), join(root, 'dist'), join(path, '..')]) {
+    mkdirSync(folder, { recursive: true });
   }
-  copyFileSync(join(ROOT, 'bin/farebox.mjs'), join(root, 'bin/farebox.mjs'));
+  const command = join(root, 'bin/farebox.mjs');
+  copyFileSync(join(ROOT, 'bin/farebox.mjs'), command);
   writeFileSync(join(root, 'dist/main.js'), 'console.log(process.execPath, process.argv[2])');
   writeFileSync(join(root, 'package.json'), '{"type":"module"}');
-  // As on musl: the interpreter of the binary does not exist.
-  writeFileSync(path, '#!/nowhere/ld-linux.so\n');
+  writeFileSync(path, pinned);
   chmodSync(path, 0o755);
-  const output = execFileSync(
-    'sh',
-    ['-c', `"${process.execPath}" "${join(root, 'bin/farebox.mjs')}" models 2>&1`],
-    { encoding: 'utf8' },
-  );
+  return command;
+}
+
+test('the starting Node replaces a pinned Node that cannot run, with one line of output', () => {
+  // As on musl: the interpreter of the binary does not exist.
+  const command = install('#!/nowhere/ld-linux.so\n');
+  const output = execFileSync('sh', ['-c', `"${process.execPath}" "${command}" models 2>&1`], {
+    encoding: 'utf8',
+  });
   const [sentence, run, ...others] = output.trim().split('\n');
   assert.match(
     sentence ?? '',
@@ -42,4 +47,12 @@ test('the starting Node replaces a pinned Node that cannot run, with one line of
   );
   assert.equal(run, `${process.execPath} models`);
   assert.deepEqual(others, []);
+});
+
+test('the command ends by the signal that has ended its program', () => {
+  for (const wanted of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGKILL']) {
+    const command = install(`#!/bin/sh\nkill -${wanted.slice(3)} $$\n`);
+    const { status, signal } = spawnSync(process.execPath, [command, 'backup']);
+    assert.deepEqual([status, signal], [null, wanted]);
+  }
 });
