@@ -60,7 +60,7 @@ export async function keyExpiryMs(
 
 /** The request id in a request id or in the id of a response object. */
 export function requestIdOf(id: string): string {
-  return id.replace(/^(?:chatcmpl-|msg_|resp_)/, '');
+  return id.replace(/^(?:(?:chat)?cmpl-|msg_|resp_)/, '');
 }
 
 export type StorageItem = z.infer<typeof StorageItem>;

@@ -137,7 +137,7 @@ describe('/usage and /billing', () => {
   });
 
   test('a receipt says what was used, counted by whom, and what it cost', async () => {
-    for (const prefix of ['', 'chatcmpl-', 'msg_', 'resp_']) {
+    for (const prefix of ['', 'chatcmpl-', 'cmpl-', 'msg_', 'resp_']) {
       const id = prefix + requestId;
       const receipt = ReceiptResponse.parse((await get(`/usage/${id}`, owner.secret)).body);
       assert.equal(receipt.requestId, requestId);
