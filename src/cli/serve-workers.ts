@@ -91,7 +91,7 @@ class Primary {
   /** Ended processes of which no worker was notified yet. */
   readonly #unreported: string[] = [];
   #isListening = false;
-  #isStopping = false;
+  readonly #stopping = new AbortController();
   #cancelKill: (() => void) | undefined;
 
   constructor(options: PrimaryOptions) {
@@ -132,7 +132,7 @@ class Primary {
 
   /** Drains all workers, kills those that hang, and stops the engines. */
   async stop(): Promise<void> {
-    this.#isStopping = true;
+    this.#stopping.abort();
     this.broadcast({ kind: 'stop' });
     this.#checkAllEnded();
     const { config } = this.#settings;
@@ -197,7 +197,7 @@ class Primary {
     const { console, log } = this.#options;
     const { env, cwd } = console;
     const loaded = await loadConfig({ env, cwd });
-    if (!loaded.ok || this.#isStopping) return;
+    if (!loaded.ok || this.#stopping.signal.aborted) return;
     const config = settingsInForce(this.#settings.config, loaded.config);
     this.#settings = { config, sources: loaded.sources };
     log.setLevel(config.log.level);
@@ -233,7 +233,7 @@ class Primary {
   #ended(slot: Slot, worker: Worker, how: string): void {
     slot.worker = undefined;
     slot.isListening = false;
-    if (this.#isStopping) {
+    if (this.#stopping.signal.aborted) {
       this.#checkAllEnded();
       return;
     }
@@ -247,9 +247,11 @@ class Primary {
     if (this.#clock.monotonicMs() - slot.startedMs > HEALTHY_AFTER_MS) slot.crashes = 0;
     const delayMs = Math.min(FIRST_RESTART_MS * 2 ** slot.crashes, MAX_RESTART_MS);
     slot.crashes += 1;
-    this.#clock.after(delayMs, () => {
-      if (!this.#isStopping) this.#launch(slot);
-    });
+    // This timer keeps the process alive: after the end of all workers nothing else may do so.
+    void this.#clock.sleep(delayMs, this.#stopping.signal).then(
+      () => this.#launch(slot),
+      () => undefined, // the server stops
+    );
   }
 
   #checkAllEnded(): void {

@@ -142,6 +142,22 @@ test('workers share a port, are restarted after a kill, and drain after SIGTERM'
   assert.deepEqual([books.openHolds, books.paid.size], [0, 800]);
 });
 
+test('all workers are restarted if all of them are killed at once', async () => {
+  const database = await emptyPostgresDatabase();
+  const farebox = await start({ database }, ['--workers', '2']);
+  const workersOf = () => childrenOf(farebox.child.pid ?? 0);
+  const before = await soon('two workers', PATIENCE_MS, async () => {
+    const found = await workersOf();
+    return found.length === 2 ? found : undefined;
+  });
+  for (const worker of before) process.kill(worker, 'SIGKILL');
+  await soon('two new workers', PATIENCE_MS, async () => {
+    const now = await workersOf();
+    return now.length === 2 && now.every((one) => !before.includes(one)) ? now : undefined;
+  });
+  assert.equal(await end(farebox), 0);
+});
+
 test('a restarted worker has the settings of the others, whatever the file says', async () => {
   const [database, another] = [await emptyPostgresDatabase(), await emptyPostgresDatabase()];
   const farebox = await start({ database }, ['--workers', '2']);
