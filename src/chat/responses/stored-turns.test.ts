@@ -106,6 +106,17 @@ onEachStore('stored turns', (fixture) => {
     );
   });
 
+  test('a turn can be continued until it expires, whenever its conversation began', async () => {
+    await add('b1');
+    clock.advance(11 * HOUR_MS);
+    await add('b2', 'b1');
+    clock.advance(HOUR_MS);
+    await add('b3', 'b2');
+    clock.advance(24 * HOUR_MS);
+    await turns.prune();
+    assert.equal((await turns.chain('b3', 'a')).length, 3);
+  });
+
   test('`prune` removes all expired turns, however many there are', async () => {
     const ids = JSON.stringify(Array.from({ length: 1_001 }, (_, at) => `old${at}`));
     await store.query(

@@ -26,6 +26,8 @@ const MAX_ACCOUNT_BYTES = 256 * 1024 * 1024;
 const CAPACITY_CACHED_MS = 10_000;
 const MAX_CAPACITIES = 1_000;
 const PRUNE_ROWS = 1_000;
+/** Most extensions of a turn within the time that a turn is kept. */
+const EXTENSIONS_OF_LOOP = 8;
 
 export interface StoredTurn {
   readonly id: string;
@@ -122,14 +124,14 @@ export class StoredTurns {
       ],
     );
     if (parentId === '') return;
-    // A tool loop writes a turn with every request, so expiry is extended only after half of the
-    // time.
-    const renewBelowMs = createdMs + Math.floor(keepMs / 2);
+    // A tool loop writes a turn with every request, so most requests extend nothing: an extension
+    // lasts longer than this turn.
+    const renewedMs = expiresMs + Math.floor(keepMs / EXTENSIONS_OF_LOOP);
     await tx.query(
       `WITH RECURSIVE ${CHAIN}
        UPDATE responses_turn SET expires_ms = $3
        WHERE id IN (SELECT id FROM chain) AND expires_ms < $4`,
-      [parentId, accountId, expiresMs, renewBelowMs],
+      [parentId, accountId, renewedMs, expiresMs],
     );
   }
 
