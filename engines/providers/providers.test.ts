@@ -333,6 +333,28 @@ test('a file that a provider returns is never requested from a private address o
   await provider.close();
 });
 
+test('a video whose download breaks off is not sent as a complete one', async () => {
+  const provider = await EmulatedProvider.open();
+  const [, fal] = WIRES.find(([name]) => name === 'fal')!;
+  const engine = await startEngine(fal, provider);
+  const start = fal.cases.find(({ path }) => path === '/v1/videos')!;
+  provider.replies = [start.replies ?? []].flat();
+  const { id } = (await (await send(engine, start)).json()) as { id: string };
+  provider.replies = [{ status: 200, body: { video: { url: '{origin}/files/1.mp4' } } }];
+  provider.handle = ({ path }, response) => {
+    if (!path.startsWith('/files/')) return false;
+    response.writeHead(200, { 'content-type': 'video/mp4', 'content-length': 100_000 });
+    response.write(Buffer.alloc(50_000), () => response.destroy());
+    return true;
+  };
+  const path = `/v1/videos/${id}/content`;
+  const content = await send(engine, { name: '', method: 'GET', path, returns: { status: 200 } });
+  assert.equal(content.status, 200);
+  await assert.rejects(content.arrayBuffer());
+  await engine.close();
+  await provider.close();
+});
+
 test('a file that a provider returns is downloaded through the proxy of the engine', async (t) => {
   const provider = await EmulatedProvider.open();
   const proxy = await startProxy(t);

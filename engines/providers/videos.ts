@@ -227,7 +227,13 @@ async function sendVideo(
       if (!response.headersSent) response.writeHead(200, { 'content-type': mediaType });
       if (!response.write(chunk)) await once(response, 'drain', { signal });
     };
-    await downloads.stream(video.url, write, signal);
+    try {
+      await downloads.stream(video.url, write, signal);
+    } catch (error) {
+      // An error event would become a part of the video.
+      if (response.headersSent) response.destroy();
+      throw error;
+    }
     response.end();
   } else throw new ProviderFailure(404, 'The provider has delivered the video elsewhere');
 }
