@@ -108,6 +108,18 @@ suite('JSON schema grammars', () => {
         (value) => JSON.stringify(value) === '{"a":1,"b":2}',
       ],
       [
+        'anyOf beside oneOf',
+        {
+          type: 'object',
+          anyOf: [{ properties: { a: { const: 1 } }, required: ['a'] }],
+          oneOf: [
+            { properties: { kind: { const: 'x' } }, required: ['kind'] },
+            { properties: { kind: { const: 'y' } }, required: ['kind'] },
+          ],
+        },
+        ({ a, kind }: { a: number; kind: string }) => a === 1 && ['x', 'y'].includes(kind),
+      ],
+      [
         'free members of one type',
         { type: 'object', additionalProperties: { type: 'boolean' } },
         (value) => Object.values(value).every((item) => typeof item === 'boolean'),

@@ -123,9 +123,10 @@ class GrammarWriter {
     if ('const' in schema) return literal(JSON.stringify(schema['const']));
     const listed = schema['enum'];
     if (Array.isArray(listed)) return this.#either(listed.map((v) => literal(JSON.stringify(v))));
-    const choices = schema['anyOf'] ?? schema['oneOf'];
+    const keyword = Array.isArray(schema['anyOf']) ? 'anyOf' : 'oneOf';
+    // The other one of both stays, and is merged into each choice.
+    const { [keyword]: choices, ...common } = schema;
     if (Array.isArray(choices)) {
-      const { anyOf: _any, oneOf: _one, ...common } = schema;
       this.alternatives.follow(choices.length);
       const merged = choices.map((choice) => mergeSchemas(common, choice));
       const counts = alikeCounts(merged, (one) => this.#flatten(one));
