@@ -42,7 +42,8 @@ const FALLBACK_OUTPUT_TOKENS = 8_192;
 const TOOL_OFFER_TOKENS = 1_024;
 const SEARCH_MESSAGE_TOKENS = 256;
 const MIN_CALL_TOKENS = 128;
-const USUAL_OUTPUT_TOKENS = 1_024;
+/** Estimate of one response for the limit of tokens per minute. */
+export const USUAL_OUTPUT_TOKENS = 1_024;
 const USUAL_MEDIA_TOKENS = 1_024;
 
 type ModelLimits = Pick<CatalogModel, 'id' | 'context' | 'maxCompletionTokens'>;

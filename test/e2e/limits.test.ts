@@ -89,6 +89,17 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal(5 * reserved - left(after), 5 * 17 + 17);
     });
 
+    test('a text completion reserves at most 1,024 tokens for each response', async () => {
+      const { secret } = await bench.farebox.account('5', { limits: { tokensPerMinute: 9_000 } });
+      const body = { model: 'atlas', prompt: 'Hello', max_tokens: 8_000 };
+      const complete = () => call(bench.farebox, '/completions', { secret, body });
+      const answers = await Promise.all([complete(), complete()]);
+      assert.deepEqual(
+        answers.map(({ status }) => status),
+        [200, 200],
+      );
+    });
+
     test('every end of a request releases its reserved tokens: rejection, failure, disconnect', async () => {
       const tokensPerMinute = 100_000;
       const { accountId, secret } = await bench.farebox.account('5', {

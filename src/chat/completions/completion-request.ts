@@ -11,7 +11,7 @@ import { checked } from '../../http/read-request.ts';
 import { TagMetadata, tagsOf } from '../../http/tags.ts';
 import { isJsonObject } from '../../json/json-scan.ts';
 import { refuseIssues } from '../../json/validation.ts';
-import { refuseOverflow, withinContext } from '../chat-bounds.ts';
+import { refuseOverflow, USUAL_OUTPUT_TOKENS, withinContext } from '../chat-bounds.ts';
 import { MAX_CHOICES } from '../wire/chat-schema.ts';
 import { BEYOND_HOLD } from '../wire/engine-request.ts';
 import {
@@ -231,7 +231,7 @@ export function completionEstimate(
   { madeChoices }: CompletionRequest,
   { promptBytes, outputTokens }: CompletionBounds,
 ): number {
-  return tokensAbout(promptBytes) + outputTokens * madeChoices;
+  return tokensAbout(promptBytes) + Math.min(outputTokens, USUAL_OUTPUT_TOKENS) * madeChoices;
 }
 
 export interface CompletionTarget {
