@@ -25,11 +25,10 @@ import {
   tokensMostly,
 } from '../core/token-count.ts';
 import { type ExtraUse, type RoundLimits, surchargesOf } from './chat-bill.ts';
-import { USUAL_TEMPLATE_TOKENS } from './learned.ts';
+import { TOKENS_PER_MESSAGE, USUAL_TEMPLATE_TOKENS } from './learned.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import type { ChatMessage } from './wire/chat-schema.ts';
 
-const TOKENS_PER_MESSAGE = 16;
 const TOOL_TEMPLATE_TOKENS = 512;
 /** A request that leaves less output than this is not run. */
 const MIN_OUTPUT_TOKENS = 16;

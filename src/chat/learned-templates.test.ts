@@ -6,7 +6,9 @@ import { silentLog } from '../core/log.ts';
 import { LearnedTemplates } from './learned.ts';
 
 const MODEL = { id: 'm', templateTokens: undefined };
-const prompt = (promptTokens: number, promptBytes = 16) => ({ promptTokens, promptBytes });
+const prompt = (promptTokens: number, promptBytes = 16, messageCount = 0) => {
+  return { round: { promptBytes }, facts: { messageCount }, promptTokens };
+};
 
 test('two consecutive short prompts raise the template bound', () => {
   const lines: LogLine[] = [];
@@ -34,6 +36,14 @@ test('a single report, or one of a long prompt, changes nothing', () => {
     templates.note(MODEL, prompt(3_000, 257));
   }
   assert.equal(templates.tokensOf(MODEL), 256);
+});
+
+test('the tokens of messages, which each hold includes, are no template', () => {
+  const templates = new LearnedTemplates(silentLog);
+  for (let round = 0; round < 3; round += 1) templates.note(MODEL, prompt(5_000, 250, 1_000));
+  assert.equal(templates.tokensOf(MODEL), 256);
+  for (let round = 0; round < 2; round += 1) templates.note(MODEL, prompt(801, 16, 10));
+  assert.equal(templates.tokensOf(MODEL), 640);
 });
 
 test('a configured template length stays', () => {

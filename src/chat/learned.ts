@@ -142,6 +142,8 @@ function remember<Value>(into: Map<string, Value>, key: string, value: Value): v
   into.set(key, value);
 }
 
+/** Bound of the template around one message, which each hold includes. */
+export const TOKENS_PER_MESSAGE = 16;
 export const USUAL_TEMPLATE_TOKENS = 256;
 const MAX_LEARNED_TOKENS = 4_096;
 /** A prompt of this size has at most about a quarter as many tokens. */
@@ -157,7 +159,8 @@ interface LearnedTemplate {
 type TemplateModel = Pick<CatalogModel, 'id' | 'templateTokens'>;
 
 export interface CountedPrompt {
-  readonly promptBytes: number;
+  readonly round: { readonly promptBytes: number };
+  readonly facts: { readonly messageCount: number };
   readonly promptTokens: number;
 }
 
@@ -175,10 +178,13 @@ export class LearnedTemplates {
   }
 
   /** Two consecutive reports above the bound raise it to the lesser of both. */
-  note({ id, templateTokens }: TemplateModel, { promptBytes, promptTokens }: CountedPrompt): void {
+  note({ id, templateTokens }: TemplateModel, prompt: CountedPrompt): void {
+    const { round, facts, promptTokens } = prompt;
+    const { promptBytes } = round;
     if (templateTokens !== undefined || promptBytes > MAX_PROMPT_BYTES) return;
     let learned = this.#ofModel.get(id);
-    const needed = Math.min(MAX_LEARNED_TOKENS, promptTokens - tokensAtLeast(promptBytes));
+    const others = tokensAtLeast(promptBytes) + TOKENS_PER_MESSAGE * facts.messageCount;
+    const needed = Math.min(MAX_LEARNED_TOKENS, promptTokens - others);
     if (needed <= (learned?.tokens ?? USUAL_TEMPLATE_TOKENS)) {
       if (learned !== undefined) learned.last = 0;
       return;

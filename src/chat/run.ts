@@ -355,7 +355,7 @@ export class ChatRun implements WholeCall {
     this.#attempts += outcome.attempts;
     const { promptTokens, completionTokens } = end.reported?.usage ?? {};
     if (promptTokens !== undefined && request.isPlain && end.extent === 'whole') {
-      parts.templates.note(model, { promptBytes: this.round.promptBytes, promptTokens });
+      parts.templates.note(model, { round: this.round, facts: request.facts, promptTokens });
     }
     if (!use.exceedsBound) return;
     const reported = { replica: outcome.replica?.engine, promptTokens, completionTokens };
