@@ -414,6 +414,11 @@ describe('a Messages request', () => {
       ...svc_parameters,
       enable_web_citations: true,
     });
+    const unset = { enable_web_search: null, disable_thinking: true };
+    assert.deepEqual(chat({ tools: [search], svc_parameters: unset })['svc_parameters'], {
+      ...searching('auto'),
+      disable_thinking: true,
+    });
   });
 
   test('rejects `thread` before any other validation', () => {

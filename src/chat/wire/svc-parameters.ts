@@ -130,7 +130,13 @@ export function agentParameters(
   const named = body[`${serviceName}_parameters`];
   return {
     ...(search === undefined ? {} : { enable_web_search: search, enable_web_citations: true }),
-    ...(isJsonObject(given) ? given : {}),
-    ...(isJsonObject(named) ? named : {}),
+    ...withoutNulls(given),
+    ...withoutNulls(named),
   };
+}
+
+/** `null` means absent, so that it does not override another source. */
+function withoutNulls(given: unknown): JsonObject {
+  if (!isJsonObject(given)) return {};
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null));
 }
