@@ -114,16 +114,11 @@ async function keyStateBody(
   parts: AccountParts,
   { caller }: RequestContext,
 ): Promise<KeyStateResponse> {
-  const { accountId, keyId, keyKind } = caller;
+  const { accountId, keyId, keyKind, capId = '' } = caller;
   const { store, identity } = parts.stores;
   const key = keyId === '' ? undefined : await identity.findKey(accountId, keyId);
-  const limitNano = key?.usdLimitNano;
-  const capped = await cappedSpending(
-    store,
-    limitNano === undefined ? [] : [keyId],
-    parts.clock.nowMs(),
-  );
-  const usedNano = capped.get(keyId)?.usdNano ?? 0n;
+  const capped = await cappedSpending(store, capId === '' ? [] : [capId], parts.clock.nowMs());
+  const { usdNano: usedNano = 0n, usdLimitNano: limitNano } = capped.get(capId) ?? {};
   const { leftNano, spentNano, keySpentNano } = await sumsOf(parts, caller);
   const left = limitNano === undefined ? null : limitNano - usedNano;
   return {

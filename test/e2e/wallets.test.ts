@@ -328,6 +328,12 @@ describe('wallets', () => {
     assert.match(JSON.stringify(refused), /spend limit of this wallet token is reached/);
     const spent = FIVE_USD - (await creditOf(farebox, account.address));
     assert.ok(spent > 0n && spent <= 360_000n, String(spent));
+    const state = await fetch(`${fixture.origin}/api/v1/key`, { headers: bearer });
+    const { data: limited } = (await state.json()) as { data: Record<string, unknown> };
+    assert.deepEqual(
+      [limited['limit'], limited['limit_remaining'], limited['limit_reset']],
+      [0.00036, Number(360_000n - spent) / 1e9, null],
+    );
     const whole = (await (await tokens('POST')).json()) as { data: { id: string; token: string } };
     const wholeBearer = { authorization: `Bearer ${whole.data.token}` };
     const own = `/x402/transactions/${account.address}`;

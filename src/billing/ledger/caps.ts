@@ -305,10 +305,16 @@ async function countedSince(
   return spendingOf(usd, diem);
 }
 
+interface CappedSpending extends Spending {
+  /** `undefined` if only daily credit is limited. */
+  readonly usdLimitNano: Nano | undefined;
+}
+
 interface CappedRow {
   readonly id: string;
   readonly period: CapPeriod;
   readonly period_start_ms: bigint;
+  readonly usd_limit_nano: bigint | null;
   readonly usd_spent_nano: bigint;
   readonly diem_spent_nano: bigint;
 }
@@ -322,9 +328,10 @@ export async function cappedSpending(
   store: Queryable,
   ids: readonly string[],
   nowMs: number,
-): Promise<ReadonlyMap<string, Spending>> {
+): Promise<ReadonlyMap<string, CappedSpending>> {
   const rows = await store.query<CappedRow>(
-    `SELECT id, period, period_start_ms, usd_spent_nano, diem_spent_nano FROM ledger_allowance
+    `SELECT id, period, period_start_ms, usd_limit_nano, usd_spent_nano, diem_spent_nano
+     FROM ledger_allowance
      WHERE id IN (SELECT json_array_elements_text($1::json))
        AND (usd_limit_nano IS NOT NULL OR diem_limit_nano IS NOT NULL)`,
     [JSON.stringify(ids)],
@@ -332,10 +339,9 @@ export async function cappedSpending(
   return new Map(
     rows.map((row) => {
       const isCurrent = Number(row.period_start_ms) >= periodStartMs(row.period, nowMs);
-      return [
-        row.id,
-        isCurrent ? spendingOf(row.usd_spent_nano, row.diem_spent_nano) : NOTHING_SPENT,
-      ];
+      const spent = isCurrent ? spendingOf(row.usd_spent_nano, row.diem_spent_nano) : NOTHING_SPENT;
+      const limit = row.usd_limit_nano;
+      return [row.id, { ...spent, usdLimitNano: limit === null ? undefined : nano(limit) }];
     }),
   );
 }
