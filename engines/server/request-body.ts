@@ -6,7 +6,7 @@ import { createWriteStream } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { pipeline } from 'node:stream/promises';
+import { finished, pipeline } from 'node:stream/promises';
 import { Busboy, type BusboyFileStream, type BusboyInstance } from '@fastify/busboy';
 import type * as z from 'zod';
 import { Fault } from '../../src/core/faults.ts';
@@ -157,7 +157,20 @@ async function receiveFile(
   const path = directory === undefined ? undefined : join(directory, `upload-${index}`);
   let data = Buffer.alloc(0);
   if (path === undefined) data = await buffer(stream);
-  else await pipeline(stream, createWriteStream(path));
+  else await writeTo(path, stream);
   if (stream.truncated) throw tooLarge(maxFileBytes);
   return { data, path };
+}
+
+/** Not a pipeline: after a failed write the parser would wait without end for the destroyed stream. */
+async function writeTo(path: string, stream: BusboyFileStream): Promise<void> {
+  const file = createWriteStream(path);
+  stream.once('error', (error) => file.destroy(error));
+  stream.pipe(file);
+  try {
+    await finished(file);
+  } catch (error) {
+    stream.resume();
+    throw error;
+  }
 }
