@@ -87,12 +87,14 @@ export async function readUpload(request: IncomingMessage, limits: UploadLimits)
   const fields = new Map<string, string>();
   const files = new Map<string, UploadedFile>();
   const names = new Set<string>();
+  const streams: BusboyFileStream[] = [];
   const writes: Promise<void>[] = [];
   const parser = createParser(request, limits);
   parser.on('field', (name: string, value: string) => void fields.set(name, value));
   parser.on('file', (field: string, stream: BusboyFileStream) => {
     const name = names.has(field) ? `${field}${names.size}` : field;
     names.add(name);
+    streams.push(stream);
     const write = receiveFile(stream, limits, writes.length + 1).then((file) => {
       files.set(name, file);
     });
@@ -101,6 +103,8 @@ export async function readUpload(request: IncomingMessage, limits: UploadLimits)
     writes.push(write);
   });
   await pipeline(request, parser).catch((cause: unknown) => {
+    // The parser leaves them open if the client has disconnected, and with them the files.
+    for (const stream of streams) stream.destroy();
     throw new Fault('INVALID_REQUEST', { message: 'The multipart body is not valid', cause });
   });
   await Promise.all(writes);
@@ -166,6 +170,9 @@ async function receiveFile(
 async function writeTo(path: string, stream: BusboyFileStream): Promise<void> {
   const file = createWriteStream(path);
   stream.once('error', (error) => file.destroy(error));
+  stream.once('close', () => {
+    if (!stream.readableEnded) file.destroy();
+  });
   stream.pipe(file);
   try {
     await finished(file);
