@@ -197,6 +197,8 @@ class World {
   readonly clock = new TestClock();
   readonly ids: ReturnType<typeof seededIds>;
   readonly folder = mkdtempSync(join(tmpdir(), 'farebox-histories-'));
+  /** Killed processes whose successors start or have started. */
+  readonly #replaced = new Set<SellingProcess>();
   readonly log: Log;
   readonly processes: SellingProcess[] = [];
   readonly starting = new Set<SellingProcess>();
@@ -335,7 +337,8 @@ class World {
     process.way.resume();
     process.clock.advance(process.missedMs);
     process.missedMs = 0;
-    if (!process.way.isKilled) return;
+    if (!process.way.isKilled || this.#replaced.has(process)) return;
+    this.#replaced.add(process);
     process.untilMs = Infinity;
     this.restarting.add(this.restart(at, process));
   }
