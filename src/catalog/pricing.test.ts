@@ -175,9 +175,10 @@ const priceRow = fc.record({
   ...rates,
   perRequest: optionalUsd,
   extended: fc.option(
-    fc.array(fc.record({ above: fc.integer({ min: 1, max: 5_000 }), ...rates }), {
+    fc.uniqueArray(fc.record({ above: fc.integer({ min: 1, max: 5_000 }), ...rates }), {
       minLength: 1,
       maxLength: 3,
+      selector: ({ above }) => above,
     }),
     { nil: undefined },
   ),
