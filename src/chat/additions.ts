@@ -48,8 +48,8 @@ export interface AdditionInputs {
   readonly model: CatalogModel;
   readonly accountId: string;
   readonly signal: AbortSignal;
-  /** Counts fetched bytes until the request ends; returns a fault if there is no memory. */
-  readonly reserve: (bytes: number) => Fault | undefined;
+  /** As `MediaContext.reserve`. */
+  readonly reserve: (totalBytes: number) => Fault | undefined;
   /** Default: the limit of the server. */
   readonly maxSearches?: number | undefined;
 }

@@ -110,7 +110,7 @@ function admit(
         model,
         accountId: caller.accountId,
         signal: cancellation.signal,
-        reserve: (bytes) => parts.bodyMemory.reserve(context, bytes),
+        reserve: (totalBytes) => parts.bodyMemory.reserveMedia(context, totalBytes),
         maxSearches: protocol?.maxSearches,
       });
   let systemPrompt = request.parameters.include_venice_system_prompt ? parts.systemPrompt() : '';

@@ -57,7 +57,7 @@ export interface ChatParts {
   readonly canSearch: boolean;
   readonly planAdditions: (inputs: AdditionInputs) => AdditionsPlan;
   /** Memory for the bodies of requests, which fetched media count against. */
-  readonly bodyMemory: Pick<BodyMemory, 'reserve'>;
+  readonly bodyMemory: Pick<BodyMemory, 'reserveMedia'>;
 }
 
 export interface ChatPlan {

@@ -25,7 +25,7 @@ export interface ContentInputs {
   readonly engineFetches: boolean;
   readonly keepsFiles: boolean;
   /** As `MediaContext.reserve`. */
-  readonly reserve: (bytes: number) => Fault | undefined;
+  readonly reserve: (totalBytes: number) => Fault | undefined;
   readonly signal: AbortSignal;
   /** Work is scheduled fairly between callers. */
   readonly caller: string;

@@ -29,8 +29,8 @@ export type MediaSettings = Config['content'] & { readonly guard: Guard };
 export interface MediaContext {
   readonly signal?: AbortSignal;
   readonly caller?: string;
-  /** Counts fetched bytes until the request ends; returns a fault if there is no memory. */
-  readonly reserve?: (bytes: number) => Fault | undefined;
+  /** Counts all fetched bytes until the request ends; returns a fault if there is no memory. */
+  readonly reserve?: (totalBytes: number) => Fault | undefined;
   /** The engine fetches remote images and videos itself; the URL is only checked. */
   readonly engineFetches?: boolean;
 }
@@ -138,7 +138,7 @@ export class RequestMedia {
     });
     this.#loadedBytes += bytes.length;
     if (this.#loadedBytes > maxRequestBytes) throw tooMuchMedia(maxRequestBytes);
-    const refusal = this.#context.reserve?.(bytes.length);
+    const refusal = this.#context.reserve?.(this.#loadedBytes);
     if (refusal !== undefined) throw refusal;
     return fromBytes(mediaType, bytes);
   }

@@ -21,6 +21,8 @@ export class BodyMemory {
   /** Sum of all callers. */
   reservedBytes = 0;
   readonly #callers = new Map<string, number>();
+  /** Reserved bytes of media, for requests that have fetched some. */
+  readonly #mediaBytes = new WeakMap<RequestContext, number>();
   /** The queue needs no bound, because waiting bodies have reserved their memory. */
   readonly #decoders = new JobQueue({
     running: MAX_DECODERS,
@@ -54,6 +56,17 @@ export class BodyMemory {
     this.reservedBytes += bytes;
     context.bodyBytes += bytes;
     return undefined;
+  }
+
+  /**
+   * Reserves the bytes of all media that a request has fetched for a model. A fallback fetches them
+   * again, after those of the model before are released.
+   */
+  reserveMedia(context: RequestContext, totalBytes: number): Fault | undefined {
+    const more = totalBytes - (this.#mediaBytes.get(context) ?? 0);
+    const refusal = more > 0 ? this.reserve(context, more) : undefined;
+    if (more > 0 && refusal === undefined) this.#mediaBytes.set(context, totalBytes);
+    return refusal;
   }
 
   /** Runs `work` when a decoder is free; callers take turns. */

@@ -40,6 +40,7 @@ http: { bodiesMb: 10 }
 engines:
   rack: { url: "${upstream.url}" }
   fetcher: { url: "${upstream.url}", fetchesMedia: true }
+  gone: { url: "http://127.0.0.1:1" }
 models:
   - id: text
     context: 60000
@@ -51,6 +52,12 @@ models:
     capabilities: [vision, multipleImages, audioInput, videoInput]
     price: { input: 1, output: 2 }
     replicas: [{ engine: rack }]
+  - id: closed-eyes
+    context: 60000
+    capabilities: [vision]
+    fallbacks: [eyes]
+    price: { input: 1, output: 2 }
+    replicas: [{ engine: gone }]
   - id: one-eye
     context: 60000
     capabilities: [vision]
@@ -229,6 +236,14 @@ describe('media', () => {
     await first;
     await until(() => bodyMemory.reservedBytes === 0);
     await send();
+  });
+
+  test('media that a fallback fetches again count once', async () => {
+    const body = Buffer.concat([pngHead(100, 80), Buffer.alloc(3_000_000)]);
+    web.pages.set('/large.png', { body, type: 'image/png' });
+    const response = await ask('closed-eyes', [image(`${web.url}/large.png`)]);
+    assert.equal(response.model, 'eyes');
+    await until(() => farebox.app.server.bodyMemory.reservedBytes === 0);
   });
 
   test('a model with one image gets the last image, other models get all', async () => {
