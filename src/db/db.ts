@@ -33,6 +33,7 @@ export {
   isUnstorableText,
 } from './failures.ts';
 export { Batcher } from './batcher.ts';
+export { deleteInBatches } from './delete-in-batches.ts';
 export { Leases, STORE_MIGRATIONS, claimOnce, oneAtATime } from './lease.ts';
 export {
   LeasedParts,

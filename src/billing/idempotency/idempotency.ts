@@ -18,7 +18,7 @@ import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
 import { reasonOf } from '../../core/log.ts';
 import type { Nano } from '../../core/money.ts';
-import type { Queryable, Store } from '../../db/db.ts';
+import { type Queryable, type Store, deleteInBatches } from '../../db/db.ts';
 import { AccountStorage, type KeptStorage, ROW_BYTES, addToHour } from './kept-storage.ts';
 
 export { IDEMPOTENCY_MIGRATIONS } from './migrations.ts';
@@ -332,12 +332,9 @@ export class Idempotency {
 
   /** Deletes expired keys in batches; returns their number. */
   async prune(): Promise<number> {
-    let pruned = 0;
-    let rows;
-    do {
-      rows = await this.#store.query(PRUNE, [this.#clock.nowMs()]);
-      pruned += rows.length;
-    } while (rows.length === PRUNE_ROWS);
+    const pruned = await deleteInBatches(PRUNE_ROWS, () =>
+      this.#store.query(PRUNE, [this.#clock.nowMs()]),
+    );
     await this.#storage.prune(this.#store, this.#clock.nowMs());
     return pruned;
   }

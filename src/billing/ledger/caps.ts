@@ -8,7 +8,7 @@
 import { assert } from '../../core/assert.ts';
 import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
-import type { Queryable } from '../../db/db.ts';
+import { type Queryable, deleteInBatches } from '../../db/db.ts';
 import { type CapPeriod, periodStartMs } from '../rules.ts';
 import { NET_DIEM, NET_USD } from './usage-sums.ts';
 
@@ -81,15 +81,14 @@ export async function dropEndedBudgets(store: Queryable, nowMs: number): Promise
   for (const period of ['EPOCH', 'WEEK', 'MONTH'] as const) {
     const isEnded = `budget_id IS NOT NULL AND period = $1 AND period_start_ms < $2
       AND usd_held_nano = 0 AND diem_held_nano = 0`;
-    let dropped;
-    do {
-      dropped = await store.query(
+    await deleteInBatches(DROPPED_AT_ONCE, () =>
+      store.query(
         `DELETE FROM ledger_allowance WHERE ${isEnded} AND id IN (
            SELECT id FROM ledger_allowance WHERE ${isEnded} LIMIT ${DROPPED_AT_ONCE})
          RETURNING id`,
         [period, periodStartMs(period, nowMs - KEPT_MS)],
-      );
-    } while (dropped.length === DROPPED_AT_ONCE);
+      ),
+    );
   }
 }
 

@@ -7,7 +7,7 @@
 import { type Clock, HOUR_MS } from '../../core/clock.ts';
 import { nextTurn } from '../../core/event-loop.ts';
 import { Fault } from '../../core/faults.ts';
-import type { Queryable, Store } from '../../db/db.ts';
+import { type Queryable, type Store, deleteInBatches } from '../../db/db.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
 const MAX_CHAIN_TURNS = 100;
@@ -239,15 +239,14 @@ export class StoredTurns {
   /** Deletes expired turns in batches. */
   async prune(): Promise<void> {
     const { store, clock } = this.#parts;
-    let deleted;
-    do {
-      deleted = await store.query(
+    await deleteInBatches(PRUNE_ROWS, () =>
+      store.query(
         `DELETE FROM responses_turn WHERE id IN
            (SELECT id FROM responses_turn WHERE expires_ms < $1 ORDER BY expires_ms LIMIT $2)
          RETURNING id`,
         [clock.nowMs(), PRUNE_ROWS],
-      );
-    } while (deleted.length === PRUNE_ROWS);
+      ),
+    );
   }
 
   #keepMs(): number {
