@@ -172,7 +172,7 @@ const LOCAL: Readonly<Record<string, EngineDialect>> = {
 
 export function localDialect(engineId: string): EngineDialect {
   // A second engine of a kind has a number, such as `vllm-2`.
-  return LOCAL[engineId] ?? LOCAL[engineId.slice(0, engineId.lastIndexOf('-'))] ?? EMBEDDED;
+  return LOCAL[engineId] ?? LOCAL[engineId.replace(/-\d{1,9}$/, '')] ?? EMBEDDED;
 }
 
 type DialectSettings = Pick<Engine, 'url' | 'dialect' | 'quirks' | 'continuousUsage'> &
