@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { parseHTML } from 'linkedom';
 import { h, render } from 'preact';
 import { replaceGlobals } from '../../../test/support/replace-globals.ts';
+import { until } from '../../../test/support/until.ts';
 import type { CursorList } from './cursor-list.ts';
 
 const { document } = parseHTML('<html><body></body></html>');
@@ -19,13 +20,6 @@ globalThis.fetch = (url) => {
   waiting.set((url as string).replace('/api/v1', ''), response); // from `call`
   return response.promise;
 };
-
-async function until(isTrue: () => boolean, about: string): Promise<void> {
-  for (let turns = 0; !isTrue(); turns += 1) {
-    assert.ok(turns < 1_000, about);
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}
 
 async function respond(path: string, data: readonly number[], nextCursor?: string): Promise<void> {
   await until(() => waiting.has(path), path);

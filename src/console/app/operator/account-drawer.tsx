@@ -3,10 +3,9 @@ import { useSignal } from '@preact/signals';
 import { call, callOnce } from '../api.ts';
 import { usdDecimals } from '../format.ts';
 import { BudgetList, NewBudget, canChangeBudgets } from '../pages/budgets.tsx';
-import { CreatedKey, type NewKey, capsColumn } from '../pages/keys.tsx';
+import { ConfirmRevocation, CreatedKey, type NewKey, capsColumn } from '../pages/keys.tsx';
 import { KeyForm } from '../pages/key-form.tsx';
 import { ReceiptDrawer, requestTable } from '../pages/request-table.tsx';
-import { Confirm } from '../parts/confirm.tsx';
 import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { CopyId, Facts, State, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
@@ -162,11 +161,13 @@ function AccountKeys({ keys, path }: { keys: Resource<List<AdminKey>>; path: str
                 can('own') && (
                   <DialogButton label="Revoke" class="small danger">
                     {(close) => (
-                      <RevokeKey
+                      <ConfirmRevocation
                         apiKey={key}
-                        path={path}
                         close={close}
-                        revoked={() => {
+                        run={() =>
+                          call(`${path}/keys/${encodeURIComponent(key.id)}`, { method: 'DELETE' })
+                        }
+                        done={() => {
                           close();
                           keys.reload();
                         }}
@@ -184,32 +185,6 @@ function AccountKeys({ keys, path }: { keys: Resource<List<AdminKey>>; path: str
         <CreatedKey created={created.value} close={() => (created.value = undefined)} />
       )}
     </section>
-  );
-}
-
-interface RevokeKeyProps {
-  readonly apiKey: AdminKey;
-  readonly path: string;
-  readonly close: () => void;
-  readonly revoked: () => void;
-}
-
-function RevokeKey({ apiKey, path, close, revoked }: RevokeKeyProps) {
-  const { id, description, last6Chars } = apiKey;
-  return (
-    <Confirm
-      title="Revoke the key"
-      label="Revoke"
-      notice="The key was revoked"
-      close={close}
-      run={() => call(`${path}/keys/${encodeURIComponent(id)}`, { method: 'DELETE' })}
-      done={revoked}
-    >
-      <p>
-        The server rejects all further requests with <strong class="text">{description}</strong> (…
-        {last6Chars}) and with keys that it created. You cannot undo this.
-      </p>
-    </Confirm>
   );
 }
 

@@ -1,5 +1,6 @@
 /** The keys page: API keys with their caps; creating, changing and revoking a key. */
 import { useSignal } from '@preact/signals';
+import type { ComponentChildren, ComponentProps } from 'preact';
 import { useState } from 'preact/hooks';
 import { call, query } from '../api.ts';
 import { type UsdAmount, usdDecimals } from '../format.ts';
@@ -242,20 +243,13 @@ function RevokeKey({ apiKey, close, revoked }: RevokeKeyProps) {
   const [isSure, setSure] = useState(false);
   const isOwn = apiKey.id === session.value?.keyId;
   return (
-    <Confirm
-      title="Revoke the key"
-      label="Revoke"
-      notice="The key was revoked"
+    <ConfirmRevocation
+      apiKey={apiKey}
       isReady={isSure}
       close={close}
       run={() => call(`/api_keys${query({ id: apiKey.id })}`, { method: 'DELETE' })}
       done={revoked}
     >
-      <p>
-        The server rejects all further requests with{' '}
-        <strong class="text">{apiKey.description}</strong> (…{apiKey.last6Chars}) and with keys that
-        it created. You cannot undo this. The past usage of the key remains visible.
-      </p>
       {isOwn && (
         <p class="notice warn">You are signed in with this key. Revoking it signs you out.</p>
       )}
@@ -267,6 +261,26 @@ function RevokeKey({ apiKey, close, revoked }: RevokeKeyProps) {
         />
         No program that I need uses this key
       </label>
+    </ConfirmRevocation>
+  );
+}
+
+type RevocationProps = Pick<ComponentProps<typeof Confirm>, 'isReady' | 'close' | 'run' | 'done'>;
+
+/** The dialog before a key is revoked; `children` follow its text. */
+export function ConfirmRevocation({
+  apiKey: { description, last6Chars },
+  children,
+  ...action
+}: RevocationProps & { readonly apiKey: ApiKey; readonly children?: ComponentChildren }) {
+  return (
+    <Confirm title="Revoke the key" label="Revoke" notice="The key was revoked" {...action}>
+      <p>
+        The server rejects all further requests with <strong class="text">{description}</strong> (…
+        {last6Chars}) and with keys that it created. You cannot undo this. The past usage of the key
+        remains visible.
+      </p>
+      {children}
     </Confirm>
   );
 }
