@@ -334,7 +334,8 @@ describe('processes with one database', () => {
     }
   });
 
-  test('do not show a head whose announcement was stored too late for the others', async () => {
+  /** Heads of which the first one is shown. */
+  async function firstHead() {
     const store = await fixture.open(RPC_MIGRATIONS, await fixture.freshUrl());
     assert.ok(isShared(store));
     const heads = new ServedHeads(store, systemClock());
@@ -344,6 +345,11 @@ describe('processes with one database', () => {
     };
     await heads.offer('base-mainnet', 1);
     assert.equal(await number(), 1);
+    return { store, heads, number };
+  }
+
+  test('do not show a head whose announcement was stored too late for the others', async () => {
+    const { store, heads } = await firstHead();
     const row = 'SELECT number FROM rpc_head';
     let offering: Promise<void> | undefined;
     await store.transaction(async (tx) => {
@@ -360,15 +366,7 @@ describe('processes with one database', () => {
   });
 
   test('advance although the clock of the database was set back', async () => {
-    const store = await fixture.open(RPC_MIGRATIONS, await fixture.freshUrl());
-    assert.ok(isShared(store));
-    const heads = new ServedHeads(store, systemClock());
-    const number = async (): Promise<number> => {
-      await heads.prepare('base-mainnet');
-      return heads.current('base-mainnet') ?? 0;
-    };
-    await heads.offer('base-mainnet', 1);
-    assert.equal(await number(), 1);
+    const { store, heads, number } = await firstHead();
     await heads.offer('base-mainnet', 2);
     // As if the clock had been an hour ahead.
     await store.query(

@@ -272,26 +272,21 @@ test('`packageSet` selects the packages of the lock for one kind of machine', ()
 });
 
 test('an engine of a provider package serves until a changed one runs, also after two changes', async () => {
-  const configOf = async (key: string): Promise<Config> => {
-    const yaml = `
+  const configWith = (key: string): Promise<Config> =>
+    configOf(`
 embedded: { enabled: false }
 discovery: { enabled: false }
 engines: { clips: { provider: kling, settings: { accessKey: ${key}, secretKey: s } } }
-`;
-    const readFile = async (path: string) => (path.endsWith('farebox.yaml') ? yaml : undefined);
-    const loaded = await loadConfig({ env: { FAREBOX_DATA: folder }, cwd: folder, readFile });
-    assert.ok(loaded.ok);
-    return loaded.config;
-  };
-  const config = await configOf('one');
+`);
+  const config = await configWith('one');
   const parts = { clock: systemClock(), ids: systemIds(), log: silentLog };
   const local = new LocalEngines({ ...parts, config, onChange: () => undefined });
   try {
     await local.start();
     const [first] = local.engines();
     assert.ok(first !== undefined);
-    local.configure(await configOf('two'));
-    local.configure(await configOf('three'));
+    local.configure(await configWith('two'));
+    local.configure(await configWith('three'));
     for (let last = first.url; last === first.url;) {
       const [now] = local.engines();
       assert.ok(now !== undefined, 'an engine serves at any time');
@@ -304,14 +299,9 @@ engines: { clips: { provider: kling, settings: { accessKey: ${key}, secretKey: s
 });
 
 test('a changed default price applies to the embedded background removal', async () => {
-  const configOf = async (perImage: string): Promise<Config> => {
-    const yaml = `defaults: { price: { image: { perImage: ${perImage} } } }\n`;
-    const readFile = async (path: string) => (path.endsWith('farebox.yaml') ? yaml : undefined);
-    const loaded = await loadConfig({ env: { FAREBOX_DATA: folder }, cwd: folder, readFile });
-    assert.ok(loaded.ok);
-    return loaded.config;
-  };
-  const config = await configOf('0.03');
+  const configWith = (perImage: string): Promise<Config> =>
+    configOf(`defaults: { price: { image: { perImage: ${perImage} } } }\n`);
+  const config = await configWith('0.03');
   const parts = { clock: systemClock(), ids: systemIds(), log: silentLog };
   const onChange = (): void => undefined;
   const [describe] = await mediaOffers({ ...parts, config, onChange }, folder);
@@ -319,10 +309,17 @@ test('a changed default price applies to the embedded background removal', async
   const catalog = new Catalog({ settings: config, clock: parts.clock });
   const prices: unknown[] = [];
   for (const perImage of ['0.03', '0.05']) {
-    catalog.configure(await configOf(perImage));
+    catalog.configure(await configWith(perImage));
     catalog.setDiscovered(offer.models());
     const [model] = catalog.models();
     prices.push(model?.type, model?.price?.perImage);
   }
   assert.deepEqual(prices, ['inpaint', 30_000_000n, 'inpaint', 50_000_000n]);
 });
+
+async function configOf(yaml: string): Promise<Config> {
+  const readFile = async (path: string) => (path.endsWith('farebox.yaml') ? yaml : undefined);
+  const loaded = await loadConfig({ env: { FAREBOX_DATA: folder }, cwd: folder, readFile });
+  assert.ok(loaded.ok);
+  return loaded.config;
+}
