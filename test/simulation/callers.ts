@@ -1,7 +1,7 @@
 /** Callers of the server, and the responses that they received. */
 import { type Reply, send } from './http.ts';
 import type { CallerKind } from './plan.ts';
-import type { CallerAccount, Seen, Town } from './town.ts';
+import type { CallerAccount, ChatSeen, Town } from './town.ts';
 import { DefectFound, world } from './world.ts';
 
 const PRICE_NANO = { input: 1_000n, output: 2_000n };
@@ -9,6 +9,8 @@ export const MODEL = 'm';
 export const EMBEDDING_MODEL = 'e';
 /** Limits of keys, and per day of the budget of a `budgeted` caller. */
 export const LIMIT_USD = { capped: 0.004, budgeted: 0.04 } as const;
+/** Requests per minute to each model, of the key of a `limited` caller. */
+export const REQUESTS_PER_MINUTE = 30;
 export const BUDGET = { tag: 'team', value: 'red' } as const;
 export const CREDIT_USD: Readonly<Record<CallerKind, string>> = {
   steady: '100',
@@ -16,6 +18,7 @@ export const CREDIT_USD: Readonly<Record<CallerKind, string>> = {
   leaver: '100',
   capped: '100',
   budgeted: '100',
+  limited: '100',
   poor: '0.001',
   payer: '0.01',
 };
@@ -151,6 +154,7 @@ export async function chat(town: Town, how: Chat): Promise<Reply | undefined> {
   if (key !== undefined) town.happens(`keyed request to ${url}`);
   const tags = metadata && { 'x-svc-metadata': JSON.stringify(metadata) };
   const given = { patienceMs: PATIENCE_MS, ...how };
+  const sentMs = world().nowMs;
   const reply = how.isEmbedding
     ? await send(`${url}/embeddings`, {
         ...given,
@@ -158,7 +162,7 @@ export async function chat(town: Town, how: Chat): Promise<Reply | undefined> {
         body: { model: EMBEDDING_MODEL, input: ['Hi', 'there'] },
       })
     : await send(`${url}/chat/completions`, { ...given, body: { ...chatBody(how), metadata } });
-  const seen: Seen = {
+  const seen: ChatSeen = {
     caller,
     key,
     status: reply?.status,
@@ -166,8 +170,13 @@ export async function chat(town: Town, how: Chat): Promise<Reply | undefined> {
     requestId: reply?.requestId,
     expectedNano: reply?.status === 200 ? priceOf(reply.body) : undefined,
     isBroken: reply?.body.includes(ERROR_EVENT) === true,
+    sentMs,
+    seenMs: world().nowMs,
+    model: how.isEmbedding ? EMBEDDING_MODEL : MODEL,
+    requestsLeft: reply?.requestsLeft,
   };
   town.seen.push(seen);
+  town.chats.push(seen);
   world().note(
     `${caller} saw ${seen.status ?? 'no response'} ${seen.requestId ?? ''} ${seen.expectedNano ?? ''}`,
   );

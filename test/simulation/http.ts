@@ -94,6 +94,8 @@ export interface Reply {
   readonly requestId: string | undefined;
   /** 0 without the header. */
   readonly retryAfterMs: number;
+  /** Requests of the minute. */
+  readonly requestsLeft: number | undefined;
   readonly body: string;
 }
 
@@ -157,10 +159,12 @@ export function send(
     const message = reader.add(piece);
     if (message === undefined) return;
     const { head } = message;
+    const left = headerOf(head, 'x-ratelimit-remaining-requests');
     end({
       status: Number(head.split(' ', 2)[1]),
       requestId: headerOf(head, 'x-request-id') || undefined,
       retryAfterMs: 1_000 * Number(headerOf(head, 'retry-after')),
+      requestsLeft: left === '' ? undefined : Number(left),
       body: message.body,
     });
     const isLast = headerOf(head, 'connection') === 'close' || world().random.once(CLOSES_ONCE);

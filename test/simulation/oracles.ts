@@ -24,7 +24,7 @@ interface UsageRow {
   readonly metadata: string | null;
 }
 
-function demand(holds: boolean, what: () => string): void {
+export function demand(holds: boolean, what: () => string): void {
   if (!holds) throw new DefectFound(what());
 }
 

@@ -75,6 +75,8 @@ const CALLER_KINDS = [
   'capped',
   /** Has a key with a limit per day, and a budget that counts half of its requests. */
   'budgeted',
+  /** Has a key with few requests per minute. */
+  'limited',
   'payer',
 ] as const;
 

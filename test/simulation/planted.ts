@@ -120,6 +120,11 @@ export const PLANTED: Readonly<Record<string, PlantedBug>> = {
     'if (!context.answered) context.destroy();\n      context.finish();',
     'if (context.answered) context.finish();',
   ],
+  'leased requests of a minute do not count': [
+    'billing/limits/window-grants.ts',
+    '  counters.requests += leased.requests;\n',
+    '',
+  ],
   'a response is sent before its charge': [
     SALE,
     'settlement = await ledger.holds.settle(request, this.hold, onCommit);',
@@ -165,6 +170,11 @@ export const PLANTED: Readonly<Record<string, PlantedBug>> = {
     "if (evidence?.kind === 'final') {",
     'reason, FIRST_RECHECK_MS);',
     "reason, 0);\n    await table.recordCheck({ ...row, state: 'failed' }, { isFinal: true });",
+  ],
+  'a server shows requests as left that others have taken': [
+    'billing/limits/leased-windows.ts',
+    'bucket.counters.requests = Math.max(0, requests - bucket.requestsLeft);',
+    '',
   ],
   'a single node decides while the others are slow': [
     'payments/nodes.ts',

@@ -7,10 +7,19 @@ import { usdToNano } from '../../src/core/money.ts';
 import { StoreUnavailable } from '../../src/db/db.ts';
 import { StripeDouble } from '../support/stripe-double.ts';
 import { runBatches } from './batch-callers.ts';
-import { BUDGET, CREDIT_USD, Caller, EMBEDDING_MODEL, LIMIT_USD, MODEL } from './callers.ts';
+import {
+  BUDGET,
+  CREDIT_USD,
+  Caller,
+  EMBEDDING_MODEL,
+  LIMIT_USD,
+  MODEL,
+  REQUESTS_PER_MINUTE,
+} from './callers.ts';
 import { PAY_TO, REFUND_KEY } from './chain.ts';
 import { MEDIA, closeDatabases } from './disk.ts';
 import { FareboxMachine } from './farebox-machine.ts';
+import { minutesHold } from './limit-oracle.ts';
 import { booksAreRight, nothingRuns, runIsRight } from './oracles.ts';
 import { operate, payByCard } from './people.ts';
 import type { FaultKind } from './plan.ts';
@@ -120,6 +129,7 @@ export class Run extends Town {
       await farebox.start();
     }
     await this.#openAccounts();
+    this.beginsMs = world().nowMs;
     const callers = this.accounts.map((account) =>
       new Machine(account.name).run(() => new Caller(account, this).run()),
     );
@@ -147,6 +157,7 @@ export class Run extends Town {
     await Promise.all(others);
     // A refund of the last of them can lead to an automatic charge.
     await this.#calmDown(0);
+    minutesHold(this);
     this.#nothingRuns();
     await this.#verify();
     await this.#verify();
@@ -199,7 +210,7 @@ export class Run extends Town {
           diemLimitNano: undefined,
           modelPrivacy: 'ALL',
           models: undefined,
-          limits: {},
+          limits: kind === 'limited' ? { requestsPerMinute: REQUESTS_PER_MINUTE } : {},
         });
         await store.transaction(async (tx) => {
           await ledger.creditIn(tx, {

@@ -28,6 +28,15 @@ export interface Seen {
   readonly isBroken: boolean;
 }
 
+/** The response to a chat or an embedding. */
+export interface ChatSeen extends Seen {
+  readonly sentMs: number;
+  readonly seenMs: number;
+  readonly model: string;
+  /** Requests of the minute that the response says are left. */
+  readonly requestsLeft: number | undefined;
+}
+
 export interface CallerAccount extends CallerPlan {
   readonly accountId: string;
   readonly secret: string;
@@ -62,8 +71,12 @@ export class Town {
   /** Addresses of wallets. */
   readonly wallets: string[] = [];
   readonly seen: Seen[] = [];
+  /** Those of them that count in the minute of their model. */
+  readonly chats: ChatSeen[] = [];
   /** The first parameters of the calls of each JSON-RPC request. */
   readonly nodeCalls = new Map<string, readonly unknown[]>();
+  /** When callers and faults begin. */
+  beginsMs = 0;
   /** Secret of the operator. */
   owner = '';
   /** Credits that were confirmed to the operator, by reference. */
