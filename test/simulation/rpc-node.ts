@@ -31,8 +31,9 @@ export abstract class RpcNode<Block, Chain extends { readonly blocks: readonly B
   frozen: Block[] | undefined;
   /** Reports waiting transactions as executed, executed ones as unknown, and a block of the future. */
   doesLie = false;
-  /** One call in so many fails; 0 for none. */
+  /** One call in so many fails, and one response in so many is cut; 0 for none. */
   failOnce = 0;
+  cutOnce = 0;
   /** The first parameters of the calls whose responses it has sent whole. */
   readonly #sent = new Set<unknown>();
 
@@ -74,14 +75,14 @@ export abstract class RpcNode<Block, Chain extends { readonly blocks: readonly B
     return this.#sent.has(parameter);
   }
 
-  /** A failing node also cuts responses, half of them near the end: then a long one is a stream. */
+  /** A cut is near the end half of the time: then a long response is a stream. */
   async #respond(socket: Socket, body: string): Promise<void> {
     const { random } = world();
     const sent = JSON.parse(body) as Request | Request[]; // sent by our server
     const calls = [sent].flat();
     const replies = (await Promise.all(calls.map((call) => this.#result(call)))).join();
     const response = responseOf(200, JSON_TYPE, Array.isArray(sent) ? `[${replies}]` : replies);
-    const isCut = this.failOnce > 0 && random.once(2 * this.failOnce);
+    const isCut = this.cutOnce > 0 && random.once(this.cutOnce);
     const { length } = response;
     const end = isCut ? length - random.between(1, random.pick([length - 1, length / 10])) : length;
     socket.write(response.slice(0, end));

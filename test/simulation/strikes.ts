@@ -97,7 +97,7 @@ export async function strike(town: Town, { kind, forMs, strength }: Fault): Prom
     case 'lying node':
       return during(node, { doesLie: true });
     case 'failing node':
-      return during(node, { failOnce: Math.ceil(1 + strength * 4) });
+      return during(node, { [random.pick(['failOnce', 'cutOnce'])]: Math.ceil(1 + strength * 4) });
     case 'failover':
       return database?.failOver(Math.min(forMs, MAX_DOWN_MS));
     case 'database pause': {
