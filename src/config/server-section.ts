@@ -93,7 +93,7 @@ export const HttpSection = group({
   bodiesMb: count()
     .optional()
     .describe(
-      'Memory for bodies of running requests and the media that their chats fetch, in MB; small bodies do not count. Requests above it get 503, or 429 if one caller uses more than half. Default: an eighth of the memory of the process, at least 256.',
+      'Memory for bodies of running requests and the media that chats and image requests fetch, in MB; small bodies do not count. Requests above it get 503, or 429 if one caller uses more than half. Default: an eighth of the memory of the process, at least 256.',
     ),
   requestTimeoutSeconds: whole(60).describe('Timeout for receiving a request, in seconds.'),
   writeTimeoutSeconds: whole(60).describe(

@@ -1,6 +1,7 @@
 /** Composes images, background removal, video, speech and transcription. */
 import { join } from 'node:path';
 import type { LargeBodies } from './large-bodies.ts';
+import type { HttpServer } from '../http/http.ts';
 import type { ReadLargeJson } from '../http/read-request.ts';
 import { imagesEditsRoute } from '../images/images-edits/images-edits.ts';
 import { imagesGenerationsRoute } from '../images/images-generations/images-generations.ts';
@@ -41,10 +42,12 @@ export interface MediaFeatureParts {
   /** Prefix of every path in a response. */
   readonly basePath: string;
   readonly largeBodies: LargeBodies;
+  readonly server: Pick<HttpServer, 'bodyMemory'>;
 }
 
 export function mediaFeature(shared: FeatureParts, parts: MediaFeatureParts): Feature {
   const { documents, callbacks, basePath, largeBodies } = parts;
+  const { bodyMemory } = parts.server;
   const { catalog, engines, sales, rateOf, windows, guard, clock, log } = shared;
   const config = shared.config.current;
   let folder: ReturnType<typeof openWorkFolder> | undefined;
@@ -68,6 +71,7 @@ export function mediaFeature(shared: FeatureParts, parts: MediaFeatureParts): Fe
   const common = { catalog, engines, sales, headers, clock, log, rateOf, readLargeJson };
   const learned = new LearnedFields();
   const drawing = { ...common, documents, files, media, guard, fetchTimeoutMs, learned };
+  const { fileLimitBytes } = config.http;
   const hearing = {
     ...common,
     files,
@@ -77,14 +81,14 @@ export function mediaFeature(shared: FeatureParts, parts: MediaFeatureParts): Fe
   };
   const hearingFiles = {
     ...hearing,
-    maxFileBytes: Math.min(config.http.fileLimitBytes, maxBytes),
+    maxFileBytes: Math.min(fileLimitBytes, maxBytes),
   };
   const reading = { files, media: media, maxBytes };
   return {
     routes: [
-      imageBackgroundRemoveRoute({ ...drawing, fileLimitBytes: config.http.fileLimitBytes }),
+      imageBackgroundRemoveRoute({ ...drawing, bodyMemory, fileLimitBytes }),
       imagesGenerationsRoute(drawing),
-      imagesEditsRoute({ ...drawing, maxFileBytes: config.http.fileLimitBytes }),
+      imagesEditsRoute({ ...drawing, bodyMemory, maxFileBytes: fileLimitBytes }),
       audioSpeechRoute({ ...common, files, media, learned }),
       ...videoRoutes({
         ...common,

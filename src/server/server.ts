@@ -142,7 +142,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     accountFeature(account, wallets.payments, wallets.signing),
     consoleFeature(shared, wallets),
     consolePages({ config, basePath: BASE_PATH, assets }),
-    mediaFeature(shared, { ...extras, ...webhooks, basePath: BASE_PATH, largeBodies }),
+    mediaFeature(shared, { ...extras, ...webhooks, basePath: BASE_PATH, largeBodies, server }),
     batches(shared, { server, wallets, metrics }),
     webhooks,
     await cardsFeature(shared, webhooks.notify),

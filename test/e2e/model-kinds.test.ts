@@ -83,6 +83,7 @@ ${[0, 1, 2, 3, 4, 5].map((place) => `  - { id: sorter-${place}, type: rerank, pr
   - { id: ears, type: asr, price: { perSecond: 0.001 }, replicas: [{ engine: studio, model: whisper-1 }] }
   - { id: deaf, type: asr, price: { perSecond: 0.001 }, replicas: [{ engine: studio, model: whisper-0 }] }
   - { id: slow-ears, type: asr, price: { perSecond: 0.001 }, replicas: [{ engine: studio, model: whisper-2 }] }
+  - { id: cutter, type: inpaint, price: { perImage: 0.01 }, replicas: [{ engine: studio }] }
   - { id: plain, type: image, price: { perImage: 0 }, replicas: [{ engine: studio }] }
 ${[0, 1, 2, 3, 4, 5, 6, 7].map((place) => `  - { id: bad-${place}, type: image, price: { perImage: 0.01 }, replicas: [{ engine: studio }] }`).join('\n')}
 `;
@@ -871,7 +872,12 @@ describe('POST /images/edits', () => {
       png(64, 64),
     ]);
     fixture.engine.on('/bay.png', (_heard, response) => response.end(second));
-    fixture.engine.onJson(path, { data: [{ b64_json: made.toString('base64') }] });
+    const { bodyMemory } = fixture.farebox.app.server;
+    let reservedBytes = 0;
+    fixture.engine.on(path, (_heard, response) => {
+      ({ reservedBytes } = bodyMemory);
+      sendJson(response, { data: [{ b64_json: made.toString('base64') }] });
+    });
     const inline = (bytes: Buffer) => {
       return { image_url: `data:image/png;base64,${bytes.toString('base64')}` };
     };
@@ -887,6 +893,8 @@ describe('POST /images/edits', () => {
     assert.equal(answer.status, 200, answer.text);
     assert.match(answer.body.data[0].url, /^data:image\/png;base64,/);
     assert.equal(nano, 40_000_000n);
+    assert.ok(reservedBytes >= second.length);
+    await until(() => bodyMemory.reservedBytes === 0);
     const { bytes, headers } = fixture.engine.last();
     const heard = await new Response(new Uint8Array(bytes), {
       headers: { 'content-type': headers['content-type'] ?? '' },
@@ -989,6 +997,21 @@ describe('POST /images/edits', () => {
     });
     assert.equal(edited.image.base64, made);
   });
+});
+
+test('the fetched image of a background removal counts against the memory for bodies', async () => {
+  const photo = await png(320, 320);
+  fixture.engine.on('/photo.png', (_heard, response) => response.end(photo));
+  const { bodyMemory } = fixture.farebox.app.server;
+  let reservedBytes = 0;
+  fixture.engine.on('/api/remove', (_heard, response) => {
+    ({ reservedBytes } = bodyMemory);
+    response.writeHead(422).end();
+  });
+  const image_url = `${fixture.engineUrl}/photo.png`;
+  await post('/image/background-remove', { model: 'cutter', image_url });
+  assert.equal(reservedBytes, photo.length);
+  await until(() => bodyMemory.reservedBytes === 0);
 });
 
 describe('POST /audio/speech', () => {

@@ -16,6 +16,7 @@ import type { AlphaShares, Documents, PngFacts } from '../../documents/documents
 import { MAX_IMAGE_PIXELS, dataUrlBytes, requirePixels } from '../../documents/media-files.ts';
 import type { EngineResponse, Engines } from '../../engines/engines.ts';
 import { type RefusalCodes, mediaEngineFault } from '../../engines/media-engine-fault.ts';
+import type { BodyMemory } from '../../http/body-memory.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import { isMultipart, readFile, sizeBound } from '../../http/multipart.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -30,6 +31,8 @@ export interface BackgroundRemoveParts extends SellingParts {
   readonly engines: Engines;
   readonly guard: Guard;
   readonly documents: Documents;
+  /** Memory for the bodies of requests, which a fetched image counts against. */
+  readonly bodyMemory: Pick<BodyMemory, 'reserveMedia'>;
   readonly log: Log;
   readonly readLargeJson: ReadLargeJson;
   readonly fetchTimeoutMs: number;
@@ -147,11 +150,15 @@ async function bytesOf(text: string): Promise<Buffer> {
 async function fetchImage(
   parts: BackgroundRemoveParts,
   url: string,
-  { caller: { accountId: caller }, workSignal: signal }: RequestContext,
+  context: RequestContext,
 ): Promise<Buffer> {
+  const { workSignal: signal } = context;
+  const caller = context.caller.accountId;
   const maxBytes = maxBytesOf(parts);
   const bounds = { maxBytes, timeoutMs: parts.fetchTimeoutMs, maxRedirects: MAX_REDIRECTS };
   const { bytes } = await parts.guard.fetch(url, { ...bounds, signal, caller });
+  const refusal = parts.bodyMemory.reserveMedia(context, bytes.length);
+  if (refusal !== undefined) throw refusal;
   checkImage(bytes, maxBytes);
   return bytes;
 }

@@ -2,6 +2,7 @@
 import { Fault, invalidField } from '../../core/faults.ts';
 import { imageSize, imageType } from '../../core/media-type.ts';
 import { dataUrlBytes, requirePixels } from '../../documents/media-files.ts';
+import type { BodyMemory } from '../../http/body-memory.ts';
 import { type FormFile, isMultipart, readForm } from '../../http/multipart.ts';
 import { checked, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -17,6 +18,8 @@ import { EditFields, EditRequest, MAX_INPUT_IMAGES } from './schema.ts';
 export interface ImagesEditsParts extends MakeImagesParts {
   /** Limit of one image, and of all fetched ones; the body limit applies to forms as well. */
   readonly maxFileBytes: number;
+  /** Memory for the bodies of requests, which fetched images count against. */
+  readonly bodyMemory: Pick<BodyMemory, 'reserveMedia'>;
 }
 
 /** Enough for a prompt, the longest field. */
@@ -89,6 +92,8 @@ async function editJson(parts: ImagesEditsParts, context: RequestContext): Promi
       };
       const { bytes } = await parts.guard.fetch(url, { ...bounds, maxBytes: leftBytes });
       leftBytes -= bytes.length;
+      const refusal = parts.bodyMemory.reserveMedia(context, parts.maxFileBytes - leftBytes);
+      if (refusal !== undefined) throw refusal;
       requireImage((files[place] = { field, bytes }));
     }
   };
