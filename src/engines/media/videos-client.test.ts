@@ -205,3 +205,31 @@ test('an unknown parameter is omitted once and for later jobs, and a required on
   rejected = 'seconds';
   assert.equal((await create()).kind, 'refused');
 });
+
+test('`find` reads further pages of a list that is longer than one', async (t) => {
+  const ids = Array.from({ length: 250 }, (_, place) => `v${place}`);
+  let pages = 0;
+  let readsPages = true;
+  const client = await clientOf(t, (request, response) => {
+    pages += 1;
+    const after = new URL(request.url ?? '', 'http://studio').searchParams.get('after');
+    const start = readsPages ? ids.indexOf(after ?? '') + 1 : 0;
+    const page = ids.slice(start, start + 100).map((id) => {
+      return { id, metadata: { idempotency_key: id === 'v249' ? 'j-0' : null } };
+    });
+    const list = { object: 'list', data: page, has_more: start + 100 < ids.length };
+    response.setHeader('content-type', 'application/json');
+    response.end(JSON.stringify(list));
+  });
+  const job = { ...ref, id: 'j', accountId: 'a', modelId: 'm', attempts: 0, request: {} };
+  assert.deepEqual(await client.find(job, signal), {
+    kind: 'created',
+    ...ref,
+    engineJobId: 'v249',
+  });
+  assert.equal(pages, 3);
+  // An engine that ignores `after` repeats its first page.
+  readsPages = false;
+  assert.deepEqual(await client.find(job, signal), { kind: 'unknown' });
+  assert.equal(pages, 5);
+});

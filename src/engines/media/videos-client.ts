@@ -147,6 +147,7 @@ const Listed = z.object({
       metadata: z.looseObject({ idempotency_key: z.string().nullish() }).nullish(),
     }),
   ),
+  has_more: z.boolean().nullish(),
 });
 
 /** Members of a request that the result is checked against; an engine must support them. */
@@ -171,6 +172,8 @@ const FILE_FIELDS: Readonly<Record<string, string>> = {
   audio_url: 'input_audio',
 };
 const LISTED = 100;
+/** Bounds the calls to an engine with a long list; a lost job is minutes old and near its start. */
+const MAX_PAGES = 10;
 
 function away(detail: string): Away {
   return { kind: 'away', detail: detail.slice(0, MAX_DETAIL_CHARACTERS) };
@@ -319,19 +322,34 @@ export class VideosClient {
   async find(job: OrderedJob, signal: AbortSignal): Promise<FindResult> {
     let silent: Away | undefined;
     for (const replica of this.#replicasFor(job)) {
-      const call = shortCallOf('GET', replica, `/videos?limit=${LISTED}&order=desc`, signal);
+      const result = await this.#findAt(replica, keyOf(job), signal);
+      if (result.kind === 'created') return result;
+      if (result.kind === 'away') silent = result;
+    }
+    return silent ?? { kind: 'unknown' };
+  }
+
+  async #findAt(replica: Replica, key: string, signal: AbortSignal): Promise<FindResult> {
+    let after: string | undefined;
+    for (let page = 0; page < MAX_PAGES; page += 1) {
+      const rest = after === undefined ? '' : `&after=${encodeURIComponent(after)}`;
+      const call = shortCallOf('GET', replica, `/videos?limit=${LISTED}&order=desc${rest}`, signal);
       const response = await this.#engines.collect({ ...call, maxResponseBytes: MAX_LIST_BYTES });
+      if (!response.ok && response.status === null) return away(detailOf(response));
       // Any response except a list: the engine keeps none, or does not expose it.
-      if (!response.ok && response.status === null) silent = away(detailOf(response));
-      if (!response.ok) continue;
-      const key = keyOf(job);
-      const listed = Listed.safeParse(parsedJson(String(response.body))).data?.data ?? [];
+      if (!response.ok) break;
+      const { data: listed = [], has_more: hasMore } =
+        Listed.safeParse(parsedJson(String(response.body))).data ?? {};
       const found = listed.find(
         (one) => one.idempotency_key === key || one.metadata?.idempotency_key === key,
       );
       if (found !== undefined) return createdAt(replica, found.id);
+      const last = listed.at(-1)?.id;
+      // An engine that ignores `after` repeats the page.
+      if (hasMore !== true || last === undefined || last === after) break;
+      after = last;
     }
-    return silent ?? { kind: 'unknown' };
+    return { kind: 'unknown' };
   }
 
   /** The engine that a create request may have reached, else all replicas in order of load. */
