@@ -17,6 +17,11 @@ export class BodyPieces {
   #end = 0;
   sizeBytes = 0;
 
+  /** `first`: a piece that was kept until a second one arrived. */
+  constructor(first?: Buffer) {
+    if (first !== undefined) this.add(first);
+  }
+
   add(piece: Buffer): void {
     this.sizeBytes += piece.length;
     if (piece.length >= KEPT_BYTES) {
@@ -37,6 +42,11 @@ export class BodyPieces {
   joined(): Buffer | Promise<Buffer> {
     this.#closeShared();
     return joinBytes(this.#pieces, this.sizeBytes);
+  }
+
+  joinedAtOnce(): Buffer {
+    this.#closeShared();
+    return Buffer.concat(this.#pieces, this.sizeBytes);
   }
 
   #closeShared(): void {

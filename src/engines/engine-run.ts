@@ -6,6 +6,7 @@
  * discards it at each new head); the outcome is reported exactly once; every resource (slot,
  * ticket, queue position, timer, listener) is released before or with the outcome.
  */
+import { BodyPieces } from '../core/body-pieces.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { InFlight, Placed } from '../core/in-flight.ts';
@@ -78,8 +79,10 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   #body: Buffer | StreamedBody | null = null;
   #bodyReplica: Replica | null = null;
   #head: EngineHead | null = null;
-  #chunks: Buffer[] = [];
-  /** Instead of chunks, for a large response that is read completely. */
+  /** The first chunk of a response that is read completely; most have only this one. */
+  #first: Buffer | null = null;
+  #pieces: BodyPieces | null = null;
+  /** Instead of chunks, for a large response. */
   #place: Buffer | null = null;
   #bytes = 0;
   #wasSent = false;
@@ -232,7 +235,8 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
   responded({ status, headers, target }: Attempt): void {
     target.state.responded();
     this.#bytes = 0;
-    this.#chunks = [];
+    this.#first = null;
+    this.#pieces = null;
     this.#place = this.#sink === null ? placeFor(headers) : null;
     const firstByteMs = this.#context.clock.monotonicMs() - this.#startedMs;
     const attempts = this.#attempts;
@@ -249,8 +253,8 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
     this.#bytes += chunk.length;
     if (this.#sink === null) {
       if (this.#place !== null) chunk.copy(this.#place, this.#bytes - chunk.length);
-      else if (this.#chunks.length === 0) this.#chunks = [chunk];
-      else this.#chunks.push(chunk);
+      else if (this.#first === null) this.#first = chunk;
+      else (this.#pieces ??= new BodyPieces(this.#first)).add(chunk);
       return;
     }
     try {
@@ -279,8 +283,7 @@ export class EngineRun implements AttemptOwner, Waiter, Chooser, Placed {
 
   #collected(): Buffer {
     if (this.#place !== null) return this.#place.subarray(0, this.#bytes);
-    const chunks = this.#chunks;
-    return chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks);
+    return this.#pieces === null ? (this.#first ?? Buffer.alloc(0)) : this.#pieces.joinedAtOnce();
   }
 
   /** `body`: the response of a non-streaming call. */

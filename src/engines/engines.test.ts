@@ -21,6 +21,7 @@ import type {
   Replica,
 } from './engines.ts';
 import { TestUpstream } from '../../test/support/test-upstream.ts';
+import { heapBytes } from '../../test/support/heap-bytes.ts';
 import { freePort } from '../../test/support/free-port.ts';
 import { type LogLine, memoryLog } from '../../test/support/memory-log.ts';
 import { rawServer } from '../../test/support/raw-server.ts';
@@ -1016,4 +1017,22 @@ test('`probe` lists the models or returns the reason', async (t) => {
   const unknown = await engines.probe('z');
   assert.ok(!unknown.ok);
   assert.equal(unknown.reason, 'unknown-engine');
+});
+
+test('a response of single bytes takes little more memory than its bytes', async (t) => {
+  const pieces = 300_000;
+  const url = await rawServer(t, (socket) => {
+    const head = 'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n';
+    socket.once('data', () => socket.write(`${head}${'1\r\na\r\n'.repeat(pieces)}0\r\n\r\n`));
+  });
+  const engines = enginesFor(t, [engine('a', url)]);
+  const usedBytes = heapBytes();
+  let grownBytes = 0;
+  const isUsable = (body: Buffer): boolean => {
+    grownBytes = heapBytes() - usedBytes;
+    return body.length === pieces;
+  };
+  const response = await engines.collect({ ...callTo(ON_A), isUsable });
+  assert.ok(response.ok);
+  assert.ok(grownBytes < 20 * pieces, String(grownBytes));
 });

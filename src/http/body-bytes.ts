@@ -84,13 +84,7 @@ export function readBytes<R extends Receiver>(
     if (first === undefined) {
       first = piece;
       if (sizeBytes <= limitBytes) return;
-    } else {
-      if (pieces === undefined) {
-        pieces = new BodyPieces();
-        pieces.add(first);
-      }
-      pieces.add(piece);
-    }
+    } else (pieces ??= new BodyPieces(first)).add(piece);
     const refusal =
       sizeBytes > limitBytes
         ? new Fault('PAYLOAD_TOO_LARGE')

@@ -3,6 +3,7 @@ import type { Socket } from 'node:net';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 
+import { heapBytes } from '../../test/support/heap-bytes.ts';
 import { rawServer } from '../../test/support/raw-server.ts';
 import { stillClock } from '../../test/support/still-clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
@@ -450,3 +451,36 @@ test('`fetchWhole` returns a response of any status, or the kind of failure', as
 });
 
 const NOT_FOUND = 'HTTP/1.1 404 No\r\ncontent-length: 2\r\n\r\nno';
+
+test('`fetchWhole` takes little more memory than the bytes of a response of single bytes', async (t) => {
+  const pieces = 300_000;
+  const url = await rawServer(t, (socket) => {
+    socket.once('data', () => {
+      socket.write(`HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n`);
+      socket.write(`${'1\r\na\r\n'.repeat(pieces)}0\r\n\r\n`);
+    });
+  });
+  const pool = poolFor(t, url);
+  const usedBytes = heapBytes();
+  let grownBytes = 0;
+  const dispatch = pool.dispatch.bind(pool);
+  t.mock.method(pool, 'dispatch', (exchange: Exchange) => {
+    const end = exchange.onResponseEnd.bind(exchange);
+    t.mock.method(exchange, 'onResponseEnd', () => {
+      grownBytes = heapBytes() - usedBytes;
+      end();
+    });
+    dispatch(exchange);
+  });
+  const fetched = await fetchWhole(pool, {
+    method: 'GET',
+    path: '/x',
+    headers: [],
+    body: null,
+    limits: LIMITS,
+    maxResponseBytes: pieces,
+  });
+  assert.ok(fetched.ok);
+  assert.equal(fetched.body.length, pieces);
+  assert.ok(grownBytes > 0 && grownBytes < 20 * pieces, String(grownBytes));
+});

@@ -11,6 +11,7 @@
  */
 import { Socket } from 'node:net';
 import { Client, type Dispatcher, Pool } from 'undici';
+import { BodyPieces } from '../core/body-pieces.ts';
 import type { Clock } from '../core/clock.ts';
 import { InFlight } from '../core/in-flight.ts';
 import { parseUpstreamUrl } from '../core/upstream-url.ts';
@@ -287,7 +288,7 @@ export function fetchWhole(pool: UpstreamPool, request: UpstreamRequest): Promis
 
 class WholeExchange extends Exchange {
   readonly #resolve: (fetched: Fetched) => void;
-  readonly #chunks: Buffer[] = [];
+  readonly #body = new BodyPieces();
   #status = 0;
   #headers: ReceivedHeaders = {};
 
@@ -302,11 +303,11 @@ class WholeExchange extends Exchange {
   }
 
   protected override onChunk(chunk: Buffer): void {
-    this.#chunks.push(chunk);
+    this.#body.add(chunk);
   }
 
   protected override onEnd(): void {
-    const body = Buffer.concat(this.#chunks);
+    const body = this.#body.joinedAtOnce();
     this.#resolve({ ok: true, status: this.#status, headers: this.#headers, body });
   }
 

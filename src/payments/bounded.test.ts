@@ -6,7 +6,8 @@ import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { systemClock } from '../core/clock.ts';
-import { MAX_RESPONSE_BYTES } from './bounded.ts';
+import { heapBytes } from '../../test/support/heap-bytes.ts';
+import { MAX_RESPONSE_BYTES, boundedText } from './bounded.ts';
 import { ExternalFacilitator } from './extensions/external-facilitator.ts';
 import { openSolanaNodes } from './solana/chain.ts';
 
@@ -87,4 +88,23 @@ describe('responses of nodes and facilitators', () => {
     said('{"success":true}', 500);
     await assert.rejects(settle(), /status 500/);
   });
+});
+
+test('a response of single bytes takes little more memory than its bytes', async () => {
+  const pieces = 300_000;
+  const usedBytes = heapBytes();
+  let grownBytes = 0;
+  let sent = 0;
+  const body = new ReadableStream({
+    pull(controller) {
+      if (sent < pieces) controller.enqueue(Buffer.alloc(1, 'a'));
+      else {
+        grownBytes = heapBytes() - usedBytes;
+        controller.close();
+      }
+      sent += 1;
+    },
+  });
+  assert.equal((await boundedText(new Response(body))).length, pieces);
+  assert.ok(grownBytes < 20 * pieces, String(grownBytes));
 });

@@ -1,4 +1,5 @@
 /** Bounded maps, waits and response bodies. */
+import { BodyPieces } from '../core/body-pieces.ts';
 import type { Clock } from '../core/clock.ts';
 
 /** Sets an entry of a map of at most `most` entries; evicts the entry that was set first. */
@@ -33,12 +34,12 @@ export async function boundedText(
   response: Response,
   maxBytes = MAX_RESPONSE_BYTES,
 ): Promise<string> {
-  const pieces: Uint8Array[] = [];
-  let bytes = 0;
+  const body = new BodyPieces();
   for await (const piece of response.body ?? []) {
-    bytes += piece.byteLength;
-    if (bytes > maxBytes) throw new Error(`The response must have at most ${maxBytes} bytes`);
-    pieces.push(piece);
+    body.add(Buffer.from(piece.buffer, piece.byteOffset, piece.byteLength));
+    if (body.sizeBytes > maxBytes) {
+      throw new Error(`The response must have at most ${maxBytes} bytes`);
+    }
   }
-  return Buffer.concat(pieces).toString('utf8');
+  return body.joinedAtOnce().toString('utf8');
 }

@@ -4,6 +4,8 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { systemClock } from '../core/clock.ts';
+import { heapBytes } from '../../test/support/heap-bytes.ts';
+import { rawServer } from '../../test/support/raw-server.ts';
 import { Origins } from '../net/origins.ts';
 import { ByteBudget, nodeClient } from './node-client.ts';
 
@@ -40,4 +42,38 @@ test('name and password of the URL are percent-decoded; an invalid escape is use
     assert.equal(reply.body.toString(), `Basic ${Buffer.from(meant ?? '').toString('base64')}`);
   }
   server.close();
+});
+
+test('a reply of single bytes takes little more memory than its bytes', async (t) => {
+  const pieces = 300_000;
+  const url = await rawServer(t, (socket) => {
+    const head = 'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n';
+    socket.once('data', () => socket.write(`${head}${'1\r\na\r\n'.repeat(pieces)}0\r\n\r\n`));
+  });
+  const origins = new Origins(() => undefined);
+  const client = nodeClient({ url, connections: 1, clock: systemClock(), origins });
+  t.after(() => client.close());
+  const usedBytes = heapBytes();
+  let grownBytes = 0;
+  let countedBytes = 0;
+  const budget = new (class extends ByteBudget {
+    override take(caller: string, bytes: number): boolean {
+      countedBytes += bytes;
+      if (countedBytes === pieces) grownBytes = heapBytes() - usedBytes;
+      return super.take(caller, bytes);
+    }
+  })(4 * pieces);
+  const reply = await client.post({
+    body: Buffer.from('{}'),
+    timeoutMs: 5_000,
+    maxBytes: pieces,
+    canStream: false,
+    mayRepeat: false,
+    caller: '',
+    budget,
+    signal: undefined,
+  });
+  assert.ok(reply.ok);
+  assert.equal(reply.body.length, pieces);
+  assert.ok(grownBytes > 0 && grownBytes < 20 * pieces, String(grownBytes));
 });

@@ -10,6 +10,7 @@ import type { Cancelling } from '../core/cancellation.ts';
 import { unescape } from 'node:querystring';
 import { Readable } from 'node:stream';
 import { createGunzip, type Gunzip } from 'node:zlib';
+import { BodyPieces } from '../core/body-pieces.ts';
 import type { Clock } from '../core/clock.ts';
 import { JsonChecker } from '../json/json-checker.ts';
 import { REPLY_MAX_DEPTH } from '../json/json-spans.ts';
@@ -204,7 +205,9 @@ class NodeExchange extends Exchange {
   readonly #settle: Settle;
   readonly #repeats: number;
   #status = 0;
-  #chunks: Buffer[] = [];
+  /** The first chunk of a buffered reply; most have only this one. */
+  #first: Buffer | undefined;
+  #pieces: BodyPieces | undefined;
   #sizeBytes = 0;
   #budgetBytes = 0;
   /** Set for a stream. */
@@ -276,7 +279,7 @@ class NodeExchange extends Exchange {
       return;
     }
     this.#request.budget.give(this.#request.caller, this.#budgetBytes);
-    this.#chunks = [];
+    this.#pieces = undefined;
     this.#settle({
       ok: false,
       fault: isUnread && kind === 'unread' ? kind : (FAULT_OF_KIND.get(kind) ?? 'transport'),
@@ -313,7 +316,8 @@ class NodeExchange extends Exchange {
       if (!this.#stream.push(chunk)) this.#pauseReading();
       return;
     }
-    this.#chunks.push(chunk);
+    if (this.#first === undefined) this.#first = chunk;
+    else (this.#pieces ??= new BodyPieces(this.#first)).add(chunk);
     if (this.#sizeBytes > UNCOUNTED_BYTES) {
       if (!budget.take(caller, this.#sizeBytes - this.#budgetBytes)) {
         this.#isOutOfMemory = true;
@@ -326,7 +330,9 @@ class NodeExchange extends Exchange {
 
   #startStream(): void {
     const checker = new JsonChecker(REPLY_MAX_DEPTH);
-    if (!this.#chunks.every((chunk) => checker.accepts(chunk))) return this.#stop('garbage');
+    this.#first = this.#pieces?.joinedAtOnce() ?? this.#first;
+    this.#pieces = undefined;
+    if (this.#first !== undefined && !checker.accepts(this.#first)) return this.#stop('garbage');
     this.#checker = checker;
     const stream = new Readable({
       highWaterMark: 262_144,
@@ -377,10 +383,9 @@ class NodeExchange extends Exchange {
   }
 
   #respond(rest: Readable | undefined): void {
-    const [first] = this.#chunks;
-    const isWhole = first !== undefined && this.#chunks.length === 1;
-    const body = isWhole ? first : Buffer.concat(this.#chunks);
-    this.#chunks = [];
+    const body = this.#pieces?.joinedAtOnce() ?? this.#first ?? Buffer.alloc(0);
+    this.#first = undefined;
+    this.#pieces = undefined;
     const budgetBytes = this.#budgetBytes;
     this.#settle({ ok: true, status: this.#status, body, rest, budgetBytes, tookMs: this.tookMs });
   }
