@@ -189,6 +189,24 @@ onEachStore('charges of jobs', (fixture) => {
     await b.clean();
   });
 
+  test('a refund is subtracted from the period of the hold, which can be placed after midnight', async () => {
+    const b = await ledgerBench(fixture);
+    await b.cap('5', 'EPOCH');
+    b.clock.advance(DAY_MS - (b.clock.nowMs() % DAY_MS) - 1);
+    const { usage, costNano } = b.billed('job', '0.35');
+    b.clock.advance(2);
+    const amounts = { minNano: costNano, maxNano: costNano, floorNano: usdToNano('0') };
+    const of = { requestId: 'job', accountId: 'a', capIds: ['k'], lifetime: 'durable' } as const;
+    assert.ok((await b.ledger.hold({ ...of, ...amounts })).ok);
+    const running: UsageRecord = { ...usage, kind: 'video', status: 'running' };
+    await b.store.transaction((tx) => b.ledger.settleIn(tx, { costNano, usage: running }));
+    const spent = async () =>
+      (await cappedSpending(b.store, ['k'], b.clock.nowMs())).get('k')?.usdNano;
+    assert.equal(await spent(), costNano);
+    await b.store.transaction((tx) => b.ledger.refundIn(tx, { ...running, status: 'failed' }));
+    assert.equal(await spent(), 0n);
+  });
+
   test('a refund is subtracted from every cap that counts the job, also from a later one', async () => {
     const b = await ledgerBench(fixture);
     const charge = async (requestId: string) => {

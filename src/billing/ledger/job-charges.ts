@@ -30,6 +30,8 @@ const ADD_JOB = `INSERT INTO ledger_usage_day (account_id, day, key_id, model_id
 
 export interface ChargedJob extends Balances {
   readonly capIds: readonly string[];
+  /** The charge counts in the periods of its caps that began by this time. */
+  readonly capsMs: number;
   readonly tags: RequestMetadata;
 }
 
@@ -67,26 +69,27 @@ export async function closeCharge(
     await tx.query(ADD_JOB, [...key, charged.engine, -1, -row.usd_nano, -row.diem_nano, null]);
     await tx.query(ADD_JOB, [...key, replica, 1, row.usd_nano, row.diem_nano, costNano]);
   } else if (costNano !== null) await tx.query(ADD_JOB, [...key, replica, 0, 0n, 0n, costNano]);
-  const [job] = await tx.query<{ cap_ids: string }>(
-    'DELETE FROM ledger_job WHERE request_id = $1 RETURNING cap_ids',
+  const [job] = await tx.query<{ cap_ids: string; created_ms: bigint }>(
+    'DELETE FROM ledger_job WHERE request_id = $1 RETURNING cap_ids, created_ms',
     [requestId],
   );
   // An older version stored no caps: the charge counted in the cap of its key.
   const capIds = job === undefined ? [usage.keyId] : (JSON.parse(job.cap_ids) as string[]); // own JSON
+  const capsMs = Number(job?.created_ms ?? createdMs);
   const tags = JSON.parse(row.metadata ?? '{}') as RequestMetadata; // written by this folder
-  return { usdNano: nano(row.usd_nano), diemNano: nano(row.diem_nano), capIds, tags };
+  return { usdNano: nano(row.usd_nano), diemNano: nano(row.diem_nano), capIds, capsMs, tags };
 }
 
 export function insertJob(
   writer: Writer,
-  { requestId, accountId, keyId, createdMs, metadata }: UsageRecord,
-  capIds: readonly string[],
+  { requestId, accountId, keyId, metadata }: UsageRecord,
+  { capIds, capsMs }: Pick<ChargedJob, 'capIds' | 'capsMs'>,
 ): void {
   writer.execute(INSERT_JOB, [
     requestId,
     accountId,
     keyId,
-    createdMs,
+    capsMs,
     metadata === undefined ? null : JSON.stringify(metadata),
     JSON.stringify(capIds),
   ]);
@@ -97,15 +100,14 @@ const INSERT_JOB = `INSERT INTO ledger_job (request_id, account_id, key_id, crea
 
 export async function uncountCharge(
   tx: Queryable,
-  { createdMs }: UsageRecord,
-  { usdNano, diemNano, capIds }: ChargedJob,
+  { usdNano, diemNano, capIds, capsMs }: ChargedJob,
 ): Promise<void> {
   for (const id of capIds) {
     await tx.query(
       `UPDATE ledger_allowance SET usd_spent_nano = usd_spent_nano - $2,
        diem_spent_nano = diem_spent_nano - $3
        WHERE id = $1 AND period_start_ms <= $4 AND usd_spent_nano >= $2 AND diem_spent_nano >= $3`,
-      [id, usdNano, diemNano, createdMs],
+      [id, usdNano, diemNano, capsMs],
     );
   }
 }

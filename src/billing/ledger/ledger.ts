@@ -234,7 +234,7 @@ export class Ledger {
     const daily = { id, amountNano: diemNano, nowMs: this.#clock.nowMs() };
     const isDailyBack = diemNano > 0n && (await refundDaily(tx, usage, daily));
     await countRefund(tx, usage, { usdNano, diemNano: isDailyBack ? diemNano : ZERO, tags });
-    await uncountCharge(tx, usage, charged);
+    await uncountCharge(tx, charged);
     return true;
   }
 

@@ -15,7 +15,7 @@ import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, formatUsd, nano } from '../../core/money.ts';
 import type { FileTransaction, Parameter, Queryable, Statement } from '../../db/db.ts';
 import { type HeldAmounts, type Taken, divideCost, giveBack, takeCost } from '../rules.ts';
-import { insertJob } from './job-charges.ts';
+import { type ChargedJob, insertJob } from './job-charges.ts';
 import type { Balances, Hold, SettleRequest, Settlement, UsageRecord } from './records.ts';
 import {
   type LeasePart,
@@ -184,7 +184,7 @@ interface Taking {
   readonly states: States;
   readonly nowMs: number;
   readonly charges: Charge[];
-  jobs: { readonly usage: UsageRecord; readonly capIds: readonly string[] }[] | undefined;
+  jobs: (Pick<ChargedJob, 'capIds' | 'capsMs'> & { readonly usage: UsageRecord })[] | undefined;
 }
 
 const NOTHING: Taken = { usdNano: ZERO, diemNano: ZERO };
@@ -217,8 +217,10 @@ function settleOne(taking: Taking, { request, held }: Settle, before: Taken | un
     const reservedNano =
       held === undefined ? null : (held.reservedNano ?? held.usdNano + held.dailyNano);
     taking.charges.push({ usage, usdNano, diemNano, creditDay, balanceAfterNano, reservedNano });
-    if (usage.status === 'running')
-      (taking.jobs ??= []).push({ usage, capIds: capIdsOf(request, held) });
+    if (usage.status === 'running') {
+      const capsMs = held?.capsMs ?? usage.createdMs;
+      (taking.jobs ??= []).push({ usage, capIds: capIdsOf(request, held), capsMs });
+    }
   }
   return { fresh: before === undefined, usdNano, diemNano, after };
 }
@@ -282,7 +284,7 @@ function writeAll(writer: Writer, { states, charges, jobs, nowMs }: Taking): voi
   }
   addToDays(writer, charges, nowMs);
   if (hasTags) addToTags(writer, charges);
-  jobs?.forEach(({ usage, capIds }) => insertJob(writer, usage, capIds));
+  jobs?.forEach(({ usage, ...job }) => insertJob(writer, usage, job));
 }
 
 function postDaily(writer: Writer, charge: Charge, nowMs: number): void {
