@@ -113,6 +113,12 @@ describe('the alert rules', () => {
     }
   });
 
+  test('report scheduled backups of which none has ever succeeded, whose time is 0', () => {
+    const { expr = '' } = rules.find(({ alert }) => alert === 'FareboxBackupOld') ?? {};
+    assert.doesNotMatch(expr, /[><] 0\b/);
+    assert.match(expr, /^time\(\) - max .*> 2 \* 86400$/);
+  });
+
   test('are each explained on the page about monitoring', () => {
     const told = [
       ...readText('docs/operate/monitoring.md').matchAll(/^\| `(Farebox[A-Za-z]+)`/gm),

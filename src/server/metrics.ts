@@ -238,7 +238,8 @@ export class ServerMetrics implements RequestObserver {
     gauges.set('unhandledRejections', this.unhandledRejections);
     gauges.set('spansSent', traces?.counts.sent ?? 0);
     gauges.set('spansDropped', traces?.counts.dropped ?? 0);
-    gauges.set('backupSuccess', Math.floor((this.#backupMs ?? 0) / SECOND_MS));
+    if (this.#backupMs === undefined) gauges.show('backupSuccess');
+    else gauges.set('backupSuccess', Math.floor(this.#backupMs / SECOND_MS));
     gauges.show('networkReady', 'nodeContradictions');
     for (const [network, isReady] of payments?.railMonitor.states() ?? []) {
       gauges.set('networkReady', Number(isReady), network);
@@ -252,7 +253,7 @@ export class ServerMetrics implements RequestObserver {
     }
   }
 
-  /** `ms`: Unix time of the last successful backup. */
+  /** `ms`: Unix time of the last successful backup; 0 if all scheduled ones have failed. */
   readBackup(ms: number | undefined): void {
     this.#backupMs = ms;
   }

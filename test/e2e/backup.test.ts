@@ -328,6 +328,8 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     assert.deepEqual(mail.to, ['ops@api.example']);
     assert.match(mail.headers, /^Subject: .*: the scheduled backup failed$/m);
     assert.match(mail.text, /Reason: \S+/);
+    const metrics = await (await fetch(`${app.app.address}/metrics`)).text();
+    assert.match(metrics, /^farebox_backup_last_success_timestamp_seconds 0$/m);
     const { store } = app.app.stores;
     const runs = () => store.query('SELECT id FROM backup_run');
     assert.equal((await runs()).length, 1);

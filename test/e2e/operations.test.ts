@@ -98,6 +98,10 @@ limits: { guard: { failures: 3, windowSeconds: 60, blockSeconds: 60 } }
     assert.deepEqual(Object.keys(parts), ['server', 'database', 'journal', 'engines', 'backups']);
   });
 
+  test('without scheduled backups /metrics has no time of the last one, so that no alert fires', async () => {
+    assert.doesNotMatch(await metrics(), /^farebox_backup_last_success_timestamp_seconds/m);
+  });
+
   test('the health check of the image succeeds only with a running server', async () => {
     const [, words = ''] =
       /^HEALTHCHECK [^]*?\n\s*CMD (\[.+\])$/m.exec(readText('Dockerfile')) ?? [];

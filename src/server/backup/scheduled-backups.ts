@@ -33,7 +33,7 @@ export interface BackupRun {
 interface BackupOptions {
   /** Input of the worker, which loads the configuration; without it nothing is scheduled. */
   readonly request: BackupRequest | undefined;
-  /** Receives `lastSuccessMs` after each refresh. */
+  /** Receives `lastSuccessMs` after each refresh; 0 if scheduled backups never succeeded. */
   readonly onRead: (lastSuccessMs: number | undefined) => void;
   /** Called with the reason after a scheduled backup has failed. */
   readonly onFailed: (reason: string) => Promise<void>;
@@ -70,7 +70,7 @@ export class ScheduledBackups implements Feature {
     );
     const last = rows[0]?.last ?? undefined;
     this.lastSuccessMs = last === undefined ? undefined : Number(last);
-    this.#options.onRead(this.lastSuccessMs);
+    this.#options.onRead(this.lastSuccessMs ?? (this.isScheduled ? 0 : undefined));
   }
 
   /** Latest time of a run that was not made before the clock was set back. */
