@@ -133,6 +133,7 @@ test('an empty section has the same value as a missing one', async () => {
   assert.equal(config.limits.plans.paid.image, 20);
 });
 
+const SAME_STEPS = '[{ above: 4, input: 2, output: 2 }, { above: 4, input: 3, output: 3 }]';
 const TEXT_MODEL = 'context: 8, price: { input: 1, output: 1 }';
 
 /** Invalid files, each with its exact messages. */
@@ -370,6 +371,24 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
       'farebox.yaml:2:32: models[0].price: The price of this type of model needs "perMillionCharacters"',
       'farebox.yaml:3:35: models[1].price: The price of this type of model needs "perSearch" or "input"',
     ],
+  ],
+  [
+    'two steps of long prompts with the same threshold',
+    `plans:
+  pro: { prices: { models: { a: { price: { input: 1, output: 1, extended: ${SAME_STEPS} } } } } }
+models:
+  - { id: a, context: 8, price: { input: 1, output: 1, extended: ${SAME_STEPS} } }
+  - { id: b, context: 8, price: { input: 1, output: 1, serviceTiers: { flex: { extended: ${SAME_STEPS} } } } }
+  - { id: c, context: 8, price: { input: 1, output: 1, windows: [{ from: "10:00", to: "12:00", extended: ${SAME_STEPS} }] } }
+`,
+    [
+      '2:120: plans.pro.prices.models.a.price',
+      '4:111: models[0].price',
+      '5:135: models[1].price.serviceTiers.flex',
+      '6:151: models[2].price.windows[0]',
+    ].map((place) => {
+      return `farebox.yaml:${place}.extended[1].above: Another step has this threshold`;
+    }),
   ],
   [
     'an import without a price file',

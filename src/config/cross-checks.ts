@@ -232,9 +232,6 @@ function checkPrice(model: ModelSettings, path: Path, diagnostics: Diagnostics):
       ...(Array.isArray(extended) ? [index] : []),
       'above',
     ];
-    if (steps.findIndex((step) => step.above === above) < index) {
-      diagnostics.problem(place, 'Another step has this threshold');
-    }
     if (model.context !== undefined && above >= model.context) {
       const message = `Has no effect, because a prompt has at most ${model.context} tokens ("context")`;
       diagnostics.warning(place, message);

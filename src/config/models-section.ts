@@ -86,12 +86,22 @@ const LongPrices = z.strictObject({
   ...TOKEN_PRICES,
 });
 
+function refuseEqualSteps(extended: LongPrices | LongPrices[], context: z.RefinementCtx): void {
+  const steps = Array.isArray(extended) ? extended : [];
+  for (const [index, { above }] of steps.entries()) {
+    if (steps.findIndex((step) => step.above === above) === index) continue;
+    const message = 'Another step has this threshold';
+    context.addIssue({ code: 'custom', path: [index, 'above'], message });
+  }
+}
+
 const ROW_PRICES = {
   input: perMillion('Prompt'),
   output: perMillion('Completion, reasoning included'),
   ...TOKEN_PRICES,
   extended: z
     .union([LongPrices, z.array(LongPrices).min(1).max(16)])
+    .superRefine(refuseEqualSteps)
     .optional()
     .describe(
       'Prices of long prompts: one step, or a list of steps. Prices that a step omits are the ordinary ones.',
