@@ -143,8 +143,7 @@ function knownModels(
 ): readonly string[] | undefined {
   if (names === undefined) return undefined;
   const ids = names.map((name) => {
-    const found =
-      catalog.get(name) ?? catalog.models().find((model) => model.aliases.includes(name));
+    const found = catalog.named(name);
     if (found !== undefined) return found.id;
     const message = `Model not found: "${name.slice(0, 100)}"`;
     throw refuseIssues([{ code: 'custom', path: ['models'], message }]);

@@ -137,6 +137,11 @@ export class Catalog {
     return this.#current().models.get(id);
   }
 
+  /** The model with this id, otherwise the one with this alias. */
+  named(name: string): CatalogModel | undefined {
+    return this.get(name) ?? this.models().find((model) => model.aliases.includes(name));
+  }
+
   models(): readonly CatalogModel[] {
     return [...this.#current().models.values()];
   }

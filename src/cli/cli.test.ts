@@ -125,7 +125,7 @@ describe('commands beside a running server', () => {
     writeFileSync(
       join(folder, 'farebox.yaml'),
       `${LOCAL}${listen}\nengines: { rack: { url: ${upstream.url}, apiKey: very-secret-word } }
-models: [{ id: atlas-24b, type: text, context: 4096, price: { input: 0.3, output: 1.2 }, replicas: [{ engine: rack, model: m }] }]
+models: [{ id: atlas-24b, aliases: [gpt-4], type: text, context: 4096, price: { input: 0.3, output: 1.2 }, replicas: [{ engine: rack, model: m }] }]
 `,
     );
     server = await startServer(folder);
@@ -174,15 +174,18 @@ models: [{ id: atlas-24b, type: text, context: 4096, price: { input: 0.3, output
       '--limit-usd=2.50',
       '--period=month',
       '--expires=30d',
-      '--models=a, b',
+      '--models=gpt-4, atlas-24b',
       '--privacy=private_only',
     );
     assert.match(made.secret, /^SVC_INFERENCE_KEY_/);
     assert.equal(made.limitUsd, '2.50');
     assert.deepEqual(
       [made.limitPeriod, made.privacy, made.models],
-      ['MONTH', 'PRIVATE_ONLY', ['a', 'b']],
+      ['MONTH', 'PRIVATE_ONLY', ['atlas-24b']],
     );
+    const unknown = await farebox(folder, 'keys', 'create', '--models=gpt-5');
+    assert.equal(unknown.code, 1);
+    assert.match(unknown.err, /Model not found: "gpt-5"; "farebox models" lists the models/);
     assert.equal(await models(made.secret), 200);
     const listed = await farebox(folder, 'keys', 'list');
     assert.match(listed.out, /ENDS IN +DESCRIPTION/);

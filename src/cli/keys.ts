@@ -1,7 +1,8 @@
 /** `farebox keys`: creates, lists and revokes API keys. A secret is shown once, at creation. */
 import { InvalidArgumentError } from '@commander-js/extra-typings';
+import { Catalog } from '../catalog/catalog.ts';
 import type { Config } from '../config/config.ts';
-import { isoTimeOrNull } from '../core/clock.ts';
+import { isoTimeOrNull, systemClock } from '../core/clock.ts';
 import { type ApiKey, LIMIT_PERIODS, MODEL_PRIVACY, type NewKey } from '../identity/identity.ts';
 import type { Stores } from '../server/stores.ts';
 import {
@@ -15,6 +16,7 @@ import {
   shownUsd,
   usd,
 } from './command.ts';
+import { offeredModels } from './models.ts';
 import { Columns } from './terminal.ts';
 
 const MAX_DESCRIPTION_CHARACTERS = 200;
@@ -62,7 +64,7 @@ Example: farebox keys create --description laptop --limit-usd 5 --period MONTH`)
           usdLimitNano: options.limitUsd,
           diemLimitNano: options.limitDiem,
           modelPrivacy: options.privacy,
-          models: options.models,
+          models: options.models && (await modelIds(config, options.models)),
           limits: {},
         });
         cli.print(
@@ -118,6 +120,20 @@ function names(text: string): readonly string[] {
   const items = text.split(',').map((item) => item.trim());
   if (items.every((item) => item !== '')) return [...new Set(items)];
   throw new InvalidArgumentError('must be names separated by commas, such as a,b');
+}
+
+/**
+ * The ids of models by id or alias. A model that the server itself has found has no alias here.
+ * Throws for an unknown name.
+ */
+async function modelIds(config: Config, given: readonly string[]): Promise<readonly string[]> {
+  const catalog = new Catalog({ settings: config, clock: systemClock() });
+  const ids = given.map((name) => catalog.named(name)?.id ?? name);
+  const unknown = ids.filter((id) => catalog.get(id) === undefined);
+  const { models } = unknown.length === 0 ? { models: [] } : await offeredModels(config);
+  const missing = unknown.find((id) => models.every((model) => model.id !== id));
+  if (missing === undefined) return [...new Set(ids)];
+  throw new Error(`Model not found: "${missing}"; "farebox models" lists the models`);
 }
 
 export function unknownKey(id: string, { name }: { readonly name: string }): Error {
