@@ -7,8 +7,8 @@ import { BATCHES_MIGRATIONS } from './migrations.ts';
 
 const UNLIMITED = { maxFiles: 1, maxCallerBytes: 1, maxBytes: 1 };
 
-/** Only processes that share a database have different clocks. */
-describe('files of processes with different clocks', () => {
+/** Only processes that share a database have different clocks and concurrent transactions. */
+describe('files of several processes', () => {
   const fixture = storeFixture('postgres');
 
   test('a process whose clock is ahead neither hides nor deletes a file early', async () => {
@@ -26,5 +26,20 @@ describe('files of processes with different clocks', () => {
     const aheadMs = createdMs + HOUR_MS;
     assert.deepEqual(await files.expired(aheadMs), []);
     assert.equal((await files.find('a', 'f', aheadMs))?.id, 'f');
+  });
+
+  test('concurrent uploads of several accounts do not exceed the storage of the server', async () => {
+    const files = new FileTable(await fixture.open(BATCHES_MIGRATIONS));
+    const limits = { maxFiles: 10, maxCallerBytes: 100, maxBytes: 100 };
+    const begun = await Promise.all(
+      Array.from({ length: 5 }, (_, at) => {
+        const id = `file-${at}`;
+        const file = { id, contentId: id, accountId: id, part: 0, name: '', purpose: 'batch' };
+        const times = { createdMs: 0, expiresMs: 1 };
+        const beside = { callerBytes: 0, allBytes: 0 };
+        return files.begin({ ...file, ...times, sizeBytes: 60 }, limits, beside);
+      }),
+    );
+    assert.deepEqual(begun.toSorted(), ['all', 'all', 'all', 'all', undefined]);
   });
 });

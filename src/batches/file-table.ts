@@ -3,7 +3,7 @@
  * its completion until it expires or is deleted; its bytes are deleted with it.
  *
  * An upload counts with its announced size, so that concurrent uploads cannot exceed the storage limit
- * of an account.
+ * of an account or of the server.
  */
 import * as z from 'zod';
 import { nextTurn } from '../core/event-loop.ts';
@@ -86,7 +86,7 @@ export class FileTable {
     beside: { readonly callerBytes: number; readonly allBytes: number },
   ): Promise<StorageLimit | undefined> {
     return await this.#store.transaction(async (tx) => {
-      await oneAtATime(tx, this.#store.dialect, `batches_file ${file.accountId}`);
+      await oneAtATime(tx, this.#store.dialect, 'batches_file');
       const [own] = await tx.query<{ files: bigint; bytes: bigint }>(
         `SELECT count(*) AS files, ${sum('size_bytes')} AS bytes FROM batches_file
          WHERE account_id = $1`,
