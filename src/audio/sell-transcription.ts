@@ -284,7 +284,7 @@ async function transcribeAll(run: Run): Promise<PieceTranscript[]> {
 /** Transcribes one piece as a stream. An engine without streaming is requested without it. */
 async function streamPiece(run: Run, stream: TranscriptStream, piece: AudioPiece): Promise<void> {
   const { responses, parts } = run;
-  const omitted = new OmittedFields(parts.learned, responses.optionalFields(true));
+  const omitted = omittedFields(run, true);
   const ms = piece.endMs - piece.startMs;
   stream.beginPiece();
   const { attempts } = run;
@@ -321,6 +321,11 @@ async function streamPiece(run: Run, stream: TranscriptStream, piece: AudioPiece
   throw new Fault(REFUSALS.failed, { cause: problem });
 }
 
+function omittedFields({ parts, context, responses }: Run, asStream: boolean): OmittedFields {
+  const { accountId } = context.caller;
+  return new OmittedFields(parts.learned, accountId, responses.optionalFields(asStream));
+}
+
 /** Failures that may mean that an engine does not support streaming. */
 const WITHOUT_STREAM: ReadonlySet<FailureReason> = new Set(['refused', 'failed', 'garbage']);
 
@@ -355,7 +360,7 @@ function callOf(
 
 async function requestPiece(run: Run, piece: AudioPiece): Promise<EngineResponse> {
   const { parts, model, responses } = run;
-  const omitted = new OmittedFields(parts.learned, responses.optionalFields(false));
+  const omitted = omittedFields(run, false);
   const response = await parts.engines.collect({
     ...callOf(run, piece, omitted, false),
     isUsable: (body) => responses.isUsable(body, piece.endMs - piece.startMs),

@@ -1,11 +1,14 @@
 /**
  * Learns the optional request fields that a replica rejects, and omits them from its requests. A
- * field is learned when the request without it has succeeded.
+ * field is learned when the request without it has succeeded, for an hour. It is learned for the
+ * caller of that request only: an engine may repeat a value in its error, so that the text of one
+ * caller could omit a field of all others.
  */
+import { type Clock, HOUR_MS } from '../core/clock.ts';
 import type { EngineFailure, Replica } from './contract.ts';
 import { replicaKey } from './learned-replicas.ts';
 
-/** More than any server has; a dropped one is learned again. */
+/** The oldest are dropped; a dropped one is learned again. */
 const MAX_FIELDS = 10_000;
 const UNKNOWN =
   /unknown|unrecogni[sz]ed|unsupported|unexpected|extra|additional|(?:not|n't) (?:support|permitted|allowed|recogni[sz]ed)/i;
@@ -25,31 +28,47 @@ export function rejectsAsUnknown(field: string): Rejects {
 }
 
 export class LearnedFields {
-  readonly #known = new Set<string>();
+  readonly #clock: Clock;
+  /** Monotonic time of the expiry, oldest first. */
+  readonly #known = new Map<string, number>();
 
-  has(replica: Replica, field: string): boolean {
-    return this.#known.has(`${replicaKey(replica)} ${field}`);
+  constructor(clock: Clock) {
+    this.#clock = clock;
   }
 
-  add(replica: Replica, field: string): void {
-    if (this.#known.size < MAX_FIELDS) this.#known.add(`${replicaKey(replica)} ${field}`);
+  has(key: string): boolean {
+    return (this.#known.get(key) ?? 0) > this.#clock.monotonicMs();
+  }
+
+  add(key: string): void {
+    this.#known.delete(key);
+    this.#known.set(key, this.#clock.monotonicMs() + HOUR_MS);
+    const [oldest = ''] = this.#known.keys();
+    if (this.#known.size > MAX_FIELDS) this.#known.delete(oldest);
   }
 }
 
 /** The omitted fields of one call; each replica may reject each optional field once. */
 export class OmittedFields {
   readonly #learned: LearnedFields;
+  readonly #caller: string;
   readonly #optional: ReadonlyMap<string, Rejects>;
   readonly #omitted: { readonly replica: Replica; readonly field: string }[] = [];
 
-  constructor(learned: LearnedFields, optional: Iterable<readonly [string, Rejects]>) {
+  /** `caller` is an account id. */
+  constructor(
+    learned: LearnedFields,
+    caller: string,
+    optional: Iterable<readonly [string, Rejects]>,
+  ) {
     this.#learned = learned;
+    this.#caller = caller;
     this.#optional = new Map(optional);
   }
 
   has(replica: Replica, field: string): boolean {
     return (
-      this.#learned.has(replica, field) ||
+      this.#learned.has(this.#keyOf(replica, field)) ||
       this.#omitted.some((one) => one.replica === replica && one.field === field)
     );
   }
@@ -75,6 +94,10 @@ export class OmittedFields {
   /** Remembers the omitted fields of a replica that has accepted the request. */
   learn(replica: Replica): void {
     for (const one of this.#omitted)
-      if (one.replica === replica) this.#learned.add(replica, one.field);
+      if (one.replica === replica) this.#learned.add(this.#keyOf(replica, one.field));
+  }
+
+  #keyOf(replica: Replica, field: string): string {
+    return `${this.#caller} ${replicaKey(replica)} ${field}`;
   }
 }

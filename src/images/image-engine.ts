@@ -81,8 +81,8 @@ const OPTIONAL: readonly (readonly [string, Rejects])[] = [
   ['stream', (text) => text.search(/\bstream\b|partial_images/i)],
 ];
 
-export function omittedFields({ learned }: MakeImagesParts): OmittedFields {
-  return new OmittedFields(learned, OPTIONAL);
+export function omittedFields({ learned }: MakeImagesParts, { context }: HeldWork): OmittedFields {
+  return new OmittedFields(learned, context.caller.accountId, OPTIONAL);
 }
 
 export function imagesCall(
@@ -236,7 +236,7 @@ export async function generateImages(
 ): Promise<ImageSale | FailedWork> {
   const { engines, log } = parts;
   const { requestId } = held.context;
-  const omitted = omittedFields(parts);
+  const omitted = omittedFields(parts, held);
   const reading = readingOf(parts, held);
   const answer = await engines.collectRead(imagesCall(omitted, order, held), async (body) => {
     const job = imageJobIn(body);
@@ -271,7 +271,7 @@ export async function awaitImages(
     caller: context.caller.accountId,
     signal,
     totalMs: TIME_LIMITS.totalMs,
-    maxResponseBytes: imagesCall(omittedFields(parts), order, held).maxResponseBytes,
+    maxResponseBytes: imagesCall(omittedFields(parts, held), order, held).maxResponseBytes,
   });
   if (typeof ended === 'string') return ended;
   return await validateImages(ended.images, ended.facts, order, readingOf(parts, held));

@@ -143,7 +143,7 @@ class PartialImages implements EngineSink {
 
   async run(): Promise<ImageSale | FailedWork> {
     const { engines, log } = this.#parts;
-    const omitted = omittedFields(this.#parts);
+    const omitted = omittedFields(this.#parts, this.#held);
     const call = { ...imagesCall(omitted, this.#order, this.#held), accept: RESPONSE_TYPES };
     this.#engineRun = engines.run(call, this);
     const outcome = await this.#engineRun.outcome;

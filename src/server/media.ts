@@ -69,7 +69,7 @@ export function mediaFeature(shared: FeatureParts, parts: MediaFeatureParts): Fe
   const serviceName = config.service.name;
   const headers = new ResponseHeaders({ serviceName, clock });
   const common = { catalog, engines, sales, headers, clock, log, rateOf, readLargeJson };
-  const learned = new LearnedFields();
+  const learned = new LearnedFields(clock);
   const drawing = { ...common, documents, files, media, guard, fetchTimeoutMs, learned };
   const { fileLimitBytes } = config.http;
   const hearing = {
@@ -155,6 +155,7 @@ function openVideo(
       replicasOf: (modelId) => catalog.get(modelId)?.replicas ?? NO_REPLICAS,
       guard,
       fetchTimeoutMs: media.downloadTimeoutSeconds * SECOND_MS,
+      clock,
     }),
     checkVideo: videoCheck(openedMedia),
     money: videoMoney(sales),

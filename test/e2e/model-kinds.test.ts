@@ -1137,6 +1137,19 @@ describe('POST /audio/speech', () => {
     assert.equal(broken, 0n);
   });
 
+  test('an error with the text of one caller omits no parameter of others', async () => {
+    fixture.engine.on(path, ({ json }, response) => {
+      if (!json.instructions?.startsWith('unsupported')) return response.end(mp3);
+      sendJson(response, { error: { message: `Bad instructions: ${json.instructions}` } }, 400);
+    });
+    const { secret } = await fixture.farebox.account('1');
+    const foreign = { ...body, instructions: 'unsupported instructions' };
+    assert.equal((await post(path, foreign, { secret })).status, 200);
+    assert.equal(fixture.engine.last().json.instructions, undefined);
+    await ask({ instructions: 'calmly' });
+    assert.equal(fixture.engine.last().json.instructions, 'calmly');
+  });
+
   test('a parameter that the engine does not know is omitted, and stays omitted', async () => {
     fixture.engine.on(path, ({ json }, response) => {
       if (json.instructions === undefined) return response.end(mp3);

@@ -36,6 +36,7 @@ export function openVideo(
       replicasOf: () => REPLICAS,
       guard: new Guard({}),
       fetchTimeoutMs: 10_000,
+      clock,
     }),
     checkVideo: anyVideo,
     money,

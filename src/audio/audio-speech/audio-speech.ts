@@ -205,7 +205,8 @@ class SpeechResponse implements EngineSink {
     this.#order = order;
     this.#workspace = workspace;
     this.#path = workspace.newPath();
-    this.#omitted = new OmittedFields(parts.learned, optionalFields(order));
+    const { accountId } = held.context.caller;
+    this.#omitted = new OmittedFields(parts.learned, accountId, optionalFields(order));
     const { format, asEvents } = order;
     this.#file = format === 'pcm' ? undefined : this.#openFile();
     this.#response = new ResponseStream({

@@ -42,6 +42,7 @@ async function clientOf(
     replicasOf: () => [{ engine: 'studio', model: 'm' }],
     guard: new Guard({ allow: ['127.0.0.0/8'] }),
     fetchTimeoutMs: 10_000,
+    clock,
   });
   return Object.assign(client, { port });
 }

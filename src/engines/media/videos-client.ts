@@ -6,6 +6,7 @@
  * Failures of an engine are results (`away`, `unclear`, `lost`, `refused`), never exceptions,
  * because the calling job will retry. The engine's message is in `detail`, for the log.
  */
+import type { Clock } from '../../core/clock.ts';
 import { parsedJson } from '../../json/json-text.ts';
 import { createWriteStream } from 'node:fs';
 import { once } from 'node:events';
@@ -248,16 +249,18 @@ async function formParts(model: string, { job, inputs }: EngineOrder): Promise<F
 interface VideosClientParts extends UrlFetching {
   readonly engines: Engines;
   readonly replicasOf: (modelId: string) => readonly Replica[];
+  readonly clock: Clock;
 }
 
 export class VideosClient {
   readonly #parts: VideosClientParts;
   readonly #engines: Engines;
-  readonly #learned = new LearnedFields();
+  readonly #learned: LearnedFields;
 
   constructor(parts: VideosClientParts) {
     this.#parts = parts;
     this.#engines = parts.engines;
+    this.#learned = new LearnedFields(parts.clock);
   }
 
   /**
@@ -285,6 +288,7 @@ export class VideosClient {
     const optional = Object.keys(order.job.request).filter((name) => !REQUIRED.has(name));
     const omitted = new OmittedFields(
       this.#learned,
+      order.job.accountId,
       optional.map((name) => [name, rejectsAsUnknown(name)]),
     );
     const response = await this.#engines.collect({
