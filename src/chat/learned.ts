@@ -1,10 +1,10 @@
 /**
  * Facts learned from responses of engines, kept in memory.
  *
- * - Dialects: a parameter that a replica calls unknown is left out from then on, so that only one
+ * - Dialects: a parameter that a replica calls unknown is left out for an hour, so that only one
  *   request needs a second attempt. Kept while the settings of the engine stay. Texts of the request
  *   teach nothing, because the parameter is left out for every caller.
- * - Protocols: a model that an engine serves by the Responses API only is called by it from then on.
+ * - Protocols: a model that an engine serves by the Responses API only is called by it for an hour.
  * - Templates: how many tokens the chat template of a model adds to a prompt. This is the operator's
  *   setting, or an assumption that reports of engines raise. Reported counts above the bound of the
  *   hold are not billed, so without this a long template would be at the operator's cost. Only short
@@ -12,6 +12,7 @@
  *   is limited, so that wrong counts of an engine have little effect.
  * - Tokens without a price of their own, which are logged.
  */
+import { type Clock, HOUR_MS } from '../core/clock.ts';
 import { replicaKey } from '../engines/learned-replicas.ts';
 import type { Log } from '../core/log.ts';
 import type { EngineFailure, Replica } from '../engines/engines.ts';
@@ -31,11 +32,15 @@ import type { TokenUsage } from '../engines/usage.ts';
 import { tokensAtLeast } from '../core/token-count.ts';
 
 const MAX_LEARNED = 1_024;
+/** An engine may know a parameter after an update; to learn again takes one more attempt. */
+const LEARNED_MS = HOUR_MS;
 const RESPONSES_PATH = 'v1/responses';
 
 interface LearnedDialect {
   readonly from: EngineDialect;
   readonly dialect: EngineDialect;
+  /** Monotonic. */
+  readonly untilMs: number;
 }
 
 export class LearnedDialects {
@@ -43,10 +48,12 @@ export class LearnedDialects {
   readonly #learned = new Map<string, LearnedDialect>();
   /** Whether the chat template of a replica opens a thinking block in the prompt, once known. */
   readonly #opensThinking = new Map<string, boolean>();
+  readonly #clock: Clock;
   readonly #log: Log;
 
-  constructor(configured: () => ReadonlyMap<string, EngineDialect>, log: Log) {
+  constructor(configured: () => ReadonlyMap<string, EngineDialect>, clock: Clock, log: Log) {
     this.#configured = configured;
+    this.#clock = clock;
     this.#log = log;
   }
 
@@ -79,8 +86,7 @@ export class LearnedDialects {
   #learnProtocol(replica: Replica, { body, isOwn }: EngineFailure, isEcho: IsEcho): boolean {
     const isSaid = !isOwn && body?.includes(RESPONSES_PATH) === true;
     if (!isSaid || this.of(replica).protocol !== 'openai' || isEcho(RESPONSES_PATH)) return false;
-    const from = this.#configured().get(replica.engine) ?? localDialect(replica.engine);
-    remember(this.#learned, replicaKey(replica), { from, dialect: RESPONSES_ONLY });
+    this.#remember(replica, RESPONSES_ONLY);
     this.#log.info(
       { replica: replica.engine, model: replica.model },
       'An engine serves a model only by the Responses API; later requests use it',
@@ -102,8 +108,7 @@ export class LearnedDialects {
       if (wasSent(parameter)) dialect = withoutRefused(dialect, parameter) ?? dialect;
     }
     if (dialect === before) return false;
-    const from = this.#configured().get(replica.engine) ?? localDialect(replica.engine);
-    remember(this.#learned, replicaKey(replica), { from, dialect });
+    this.#remember(replica, dialect);
     const { outputCap, cacheSalt, leaveOut, leaveOutOfMessages } = dialect;
     const fields = { replica: replica.engine, model: replica.model, outputCap, cacheSalt };
     this.#log.info(
@@ -111,6 +116,20 @@ export class LearnedDialects {
       'An engine rejected a parameter; later requests omit it',
     );
     return true;
+  }
+
+  #remember(replica: Replica, dialect: EngineDialect): void {
+    const from = this.#configured().get(replica.engine) ?? localDialect(replica.engine);
+    const untilMs = this.#clock.monotonicMs() + LEARNED_MS;
+    remember(this.#learned, replicaKey(replica), { from, dialect, untilMs });
+  }
+
+  /** Drops the dialects that were learned an hour ago. */
+  async expire(): Promise<void> {
+    const nowMs = this.#clock.monotonicMs();
+    for (const [key, { untilMs }] of this.#learned) {
+      if (untilMs <= nowMs) this.#learned.delete(key);
+    }
   }
 
   /**

@@ -119,6 +119,7 @@ export function chatFeature(
       moderationsRoute({ ...chat, readLargeJson: readLarge }),
       ...characterRoutes(extras.personas),
     ],
+    perProcessJob: () => chat.dialects.expire(),
     leaderJob: () => turns.prune(),
     close: () => extras.close(),
   };
@@ -144,7 +145,7 @@ function chatParts(shared: FeatureParts, extras: ChatExtras): ChatParts {
     serviceName,
     systemPrompt: perConfig(config, ({ service }) => service.systemPrompt ?? ''),
     rateOf,
-    dialects: new LearnedDialects(dialects, log),
+    dialects: new LearnedDialects(dialects, clock, log),
     layouts: new ChunkLayouts(),
     templates: new LearnedTemplates(log),
     unpriced: new UnpricedTokens(log),
