@@ -331,4 +331,40 @@ describe('a Responses caller on an engine of the Responses API', () => {
     assert.equal(last.type, 'response.failed');
     assert.equal(last.response.output.length, 1);
   });
+
+  test('text that an engine sends only with the end of its item is charged and limited', async () => {
+    const more = { usage: undefined };
+    const all = engineEvents({ ...TURN, more });
+    const isEnd = (type: unknown): boolean => String(type).endsWith('_item.done');
+    const costs: bigint[] = [];
+    for (const events of [
+      all,
+      all.filter(({ type }) => !String(type).endsWith('.delta')),
+      all.filter(({ type, response }) => response !== undefined || isEnd(type)),
+      all.filter(({ response }) => response !== undefined),
+    ]) {
+      engine.script.push(sends(eventBytes(events)));
+      const before = await balanceNano();
+      const answer = await post({ input: 'Hi', stream: true, store: false });
+      assert.equal(eventsOf(answer.text).at(-1).type, 'response.completed');
+      costs.push(before - (await balanceNano()));
+    }
+    assert.ok(costs[0]! > 20n * 15_000n);
+    assert.deepEqual(
+      costs,
+      Array.from({ length: 4 }, () => costs[0]),
+    );
+
+    const long = engineEvents({ output: [message('m', 'x'.repeat(5_000))], more });
+    for (const events of [
+      long.filter(({ type }) => !String(type).endsWith('.delta')),
+      long.filter(({ response }) => response !== undefined),
+    ]) {
+      engine.script.push(sends(eventBytes(events)));
+      const limits = { stream: true, store: false, max_output_tokens: 16 };
+      const shown = eventsOf((await post({ input: 'Hi', ...limits })).text);
+      assert.equal(shown.at(-1).type, 'response.incomplete');
+      assert.ok(shown.at(-1).response.usage.output_tokens <= 16);
+    }
+  });
 });

@@ -10,6 +10,7 @@ import { childrenOf, isJsonObject, type JsonObject } from '../../../json/json-sc
 import { parsedJsonObject } from '../../../json/json-text.ts';
 import type { EngineStream } from '../upstream.ts';
 import {
+  addTally,
   mostBytes,
   noOutput,
   outputBytes,
@@ -18,7 +19,13 @@ import {
 } from '../../wire/chat-choice.ts';
 import type { ResponseEnd } from '../../wire/chat-response.ts';
 import { BROKEN_STREAM, type EngineFailure, engineFailure } from '../../wire/stream-events.ts';
-import { type PassedFrame, responsesUsage, shownResponse, withOwnId } from './passed-response.ts';
+import {
+  itemsTally,
+  type PassedFrame,
+  responsesUsage,
+  shownResponse,
+  withOwnId,
+} from './passed-response.ts';
 
 /** Pieces of text: the kind of output, and the member of the item that they build. */
 const PIECES: Readonly<Record<string, readonly [kind: keyof OutputTally, member: string]>> = {
@@ -29,6 +36,8 @@ const PIECES: Readonly<Record<string, readonly [kind: keyof OutputTally, member:
   'response.function_call_arguments.delta': ['toolBytes', 'arguments'],
   'response.custom_tool_call_input.delta': ['toolBytes', 'input'],
 };
+
+const KINDS = ['contentBytes', 'reasoningBytes', 'toolBytes'] as const;
 
 export interface FinishedResponse {
   readonly responseJson: string;
@@ -45,6 +54,8 @@ interface OpenItem {
   readonly index: number;
   member: string;
   text: string;
+  /** The text of the item that was counted. */
+  readonly counted: OutputTally;
 }
 
 export class PassedStream implements EngineStream {
@@ -151,6 +162,9 @@ export class PassedStream implements EngineStream {
     switch (response['status']) {
       case 'completed':
       case 'incomplete': {
+        const { output } = response;
+        const items = Array.isArray(output) ? output.filter(isJsonObject) : [];
+        if (!this.#countItems(items, this.tally)) return;
         const usage = readUsage(response['usage']);
         const atBytes = outputBytes(this.tally);
         if (usage !== undefined) this.reported = { usage, atBytes, tier: response['service_tier'] };
@@ -171,11 +185,14 @@ export class PassedStream implements EngineStream {
   #count(event: JsonObject): boolean {
     const { type, output_index: index, item, delta } = event;
     if (type === 'response.output_item.added' && isJsonObject(item) && typeof index === 'number') {
-      this.tally.toolBytes += item['call_id'] === undefined ? 0 : textBytes(item['name']);
-      this.#open.set(index, { item, index, member: '', text: '' });
-    } else if (type === 'response.output_item.done') {
+      const counted = noOutput();
+      counted.toolBytes = item['call_id'] === undefined ? 0 : textBytes(item['name']);
+      addTally(this.tally, counted);
+      this.#open.set(index, { item, index, member: '', text: '', counted });
+    } else if (type === 'response.output_item.done' && isJsonObject(item)) {
+      if (!this.#countItems([item], this.#open.get(index)?.counted ?? noOutput())) return false;
       this.#open.delete(index);
-      if (isJsonObject(item)) this.#done.push(item);
+      this.#done.push(item);
     }
     const piece = PIECES[String(type)];
     if (piece === undefined || typeof delta !== 'string') return true;
@@ -191,7 +208,23 @@ export class PassedStream implements EngineStream {
     if (open !== undefined) {
       open.member = member;
       open.text += delta;
+      open.counted[kind] += sizeBytes;
     }
+    return true;
+  }
+
+  /**
+   * Counts the text of finished items that came without deltas, beyond what was counted of them.
+   * Returns `false` at the end of the grant.
+   */
+  #countItems(items: readonly JsonObject[], counted: Readonly<OutputTally>): boolean {
+    const rest = itemsTally(items);
+    for (const kind of KINDS) rest[kind] = Math.max(0, rest[kind] - counted[kind]);
+    const most = mostBytes(this.#grantedTokens, this.#deltas);
+    this.isCutOff = outputBytes(this.tally) + outputBytes(rest) > most;
+    if (this.isCutOff) return false;
+    addTally(this.tally, rest);
+    this.hasShownText ||= outputBytes(rest) > 0;
     return true;
   }
 
