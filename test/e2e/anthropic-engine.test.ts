@@ -472,6 +472,23 @@ describe('a Messages caller of an engine of the same protocol', () => {
     assert.deepEqual(passed.at(-2).usage, { ...usage, output_tokens: output });
   });
 
+  test('is billed by the input of a call that an engine sends with the start of its block', async () => {
+    const cached = { cache_read_input_tokens: 0, cache_creation_input_tokens: 0 };
+    const usage = { input_tokens: 30, ...cached, output_tokens: 1 };
+    const use = { type: 'tool_use', id: 'toolu_1', name: 'add', input: { text: 'x'.repeat(400) } };
+    const events = [
+      { type: 'message_start', message: { ...EMPTY, usage } },
+      { type: 'content_block_start', index: 0, content_block: use },
+      { type: 'content_block_stop', index: 0 },
+      { type: 'message_delta', delta: { stop_reason: 'tool_use', stop_sequence: null } },
+      { type: 'message_stop' },
+    ];
+    engine.script.push({ content: [], events });
+    const passed = chunksOf(await post('/messages', { ...BODY, max_tokens: 1_000, stream: true }));
+    const bytes = use.name.length + JSON.stringify(use.input).length;
+    assert.equal(passed.at(-2).usage.output_tokens, 1 + Math.ceil(bytes / 4));
+  });
+
   test('receives the whole message if the last event of the engine is cut', async () => {
     engine.script.push({ content: [{ type: 'text', text: 'Hello' }], cutBytes: 12 });
     const messages = [{ role: 'user', content: 'Hi' }];

@@ -154,7 +154,8 @@ export class PassStream implements EngineStream {
   #count(piece: unknown): boolean {
     if (!isJsonObject(piece)) return true;
     const { text, thinking, partial_json: json, name, type } = piece;
-    const toolBytes = textBytes(json) + (type === 'tool_use' ? textBytes(name) : 0);
+    const toolBytes =
+      textBytes(json) + (type === 'tool_use' ? textBytes(name) + inputBytes(piece) : 0);
     const contentBytes = textBytes(text);
     const reasoningBytes = textBytes(thinking);
     const sizeBytes = contentBytes + reasoningBytes + toolBytes;
@@ -194,6 +195,12 @@ export class PassStream implements EngineStream {
 
 function parsedEvent({ bytes, start, end }: SseData): JsonObject | undefined {
   return parsedJsonObject(bytes.toString('utf8', start, end));
+}
+
+/** The input that an engine sends with the start of a block; others send `{}` there. */
+function inputBytes({ input }: JsonObject): number {
+  const json = JSON.stringify(input ?? {});
+  return json === '{}' ? 0 : textBytes(json);
 }
 
 /** The value of a member of the object at `from`. */
