@@ -14,6 +14,10 @@ export class LearnedReplicas {
   add(replica: Replica): void {
     if (this.#keys.size < MAX_REPLICAS) this.#keys.add(replicaKey(replica));
   }
+
+  remove(replica: Replica): void {
+    this.#keys.delete(replicaKey(replica));
+  }
 }
 
 export function replicaKey({ engine, model }: Replica): string {

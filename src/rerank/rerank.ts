@@ -163,7 +163,7 @@ async function rank(
   { request, texts, wanted, textBytes }: RerankOrder,
   { model, signal }: Pick<HeldWork, 'model' | 'signal'>,
 ) {
-  let learned: Replica | undefined;
+  let sent: { replica: Replica; asTexts: boolean; isChanged: boolean } | undefined;
   const call: EngineCall = {
     work: 'rerank',
     replicas: model.replicas,
@@ -171,13 +171,15 @@ async function rank(
     path: '/rerank',
     contentType: 'application/json',
     buildBody: (replica, refusal) => {
-      if (textReplicas.has(replica)) {
-        return refusal === undefined ? textsBody(request, texts) : undefined;
+      if (refusal === undefined || sent === undefined) {
+        sent = { replica, asTexts: textReplicas.has(replica), isChanged: false };
+      } else {
+        const { asTexts, isChanged } = sent;
+        if (isChanged || !wants(asTexts ? 'documents' : 'texts', refusal)) return undefined;
+        // The engine accepts the other format, or another server has replaced it.
+        sent = { replica, asTexts: !asTexts, isChanged: true };
       }
-      if (refusal === undefined) return engineBody(request, texts, replica.model);
-      if (learned === replica || !wantsTexts(refusal)) return undefined;
-      learned = replica;
-      return textsBody(request, texts);
+      return sent.asTexts ? textsBody(request, texts) : engineBody(request, texts, replica.model);
     },
     canAmend: true,
     isOptionalPath: true,
@@ -194,11 +196,14 @@ async function rank(
     const value = await readEngineJson(body, context.caller.accountId, readLargeJson);
     return readRanking(value, texts.length, wanted);
   });
-  if (answer.ok && learned === answer.replica) textReplicas.add(learned);
+  if (answer.ok && sent?.isChanged === true && sent.replica === answer.replica) {
+    textReplicas[sent.asTexts ? 'add' : 'remove'](sent.replica);
+  }
   return answer;
 }
 
 /** The validation error names the missing field. */
-function wantsTexts({ status, body }: EngineFailure): boolean {
-  return (status === 400 || status === 422) && /\btexts\b/.test(String(body ?? ''));
+function wants(field: 'documents' | 'texts', { status, body }: EngineFailure): boolean {
+  const isInvalid = status === 400 || status === 422;
+  return isInvalid && new RegExp(`\\b${field}\\b`).test(String(body ?? ''));
 }

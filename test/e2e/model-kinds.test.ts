@@ -1658,7 +1658,7 @@ describe('POST /rerank', () => {
     assert.equal(fixture.engine.last().json.texts, undefined);
   });
 
-  test('an engine that accepts `texts` is called with it from then on', async () => {
+  test('an engine that accepts `texts` is called with it until it rejects that', async () => {
     fixture.engine.on(path, (heard, response) => {
       if (heard.json.texts === undefined) {
         return sendJson(response, { error: 'missing field `texts` at line 1' }, 422);
@@ -1675,6 +1675,22 @@ describe('POST /rerank', () => {
       assert.deepEqual(answer.body.results, [{ index: 1, relevance_score: 0.9 }]);
     }
     assert.equal(fixture.engine.heard.length - asked, 3);
+    // Another server has replaced the engine.
+    fixture.engine.on(path, (heard, response) => {
+      if (heard.json.documents === undefined) {
+        return sendJson(
+          response,
+          { detail: [{ loc: ['body', 'documents'], type: 'missing' }] },
+          422,
+        );
+      }
+      sendJson(response, { results: [{ index: 2, relevance_score: 0.8 }] });
+    });
+    for (let turn = 0; turn < 2; turn += 1) {
+      const answer = await post(path, { ...body, model: 'tei', top_n: 1 });
+      assert.deepEqual(answer.body.results, [{ index: 2, relevance_score: 0.8 }]);
+    }
+    assert.equal(fixture.engine.heard.length - asked, 6);
   });
 
   test('invalid input gets 400, and an invalid result is not charged', async () => {
