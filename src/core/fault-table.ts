@@ -309,10 +309,6 @@ export const FAULTS = {
     VIDEO_DURATION_TOO_LONG: ['The video is too long', 'Send a shorter video.'],
     VIDEO_DURATION_TOO_SHORT: ['The video is too short', 'Send a longer video.'],
     IMAGE_TOO_LARGE: ['The image is too large', 'Resize the image to the limits in the message.'],
-    DOCUMENT_UNREADABLE: [
-      'A file of the request cannot be read',
-      'Send the file again if it is damaged, without a password, or as PDF, DOCX or text.',
-    ],
     SUBJECT_NOT_FOUND: [
       'The model found no subject in the image',
       'Send an image with a subject that the model supports, or choose another model.',

@@ -1,12 +1,11 @@
 /**
  * The public file of documents: converts files and pages to text, reads properties of generated
  * images, counts tokens exactly. All parsing runs in worker processes with limits of time and
- * memory. A file that cannot be read is a result with a reason. A chat request with such a file is rejected
- * before a model is called.
+ * memory. A file that cannot be read is a result with a reason, which becomes a note in the prompt,
+ * not an error.
  */
 import type { Config } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
-import { Fault } from '../core/faults.ts';
 import { delimitUntrusted, singleLineLabel } from '../core/untrusted-text.ts';
 import type { Log } from '../core/log.ts';
 import type { PngJob, ReaderJob, ReplyHeader, Unreadable } from './jobs.ts';
@@ -134,13 +133,10 @@ export class Documents {
   }
 }
 
-/** The delimited content of the file for the prompt. Faults: DOCUMENT_UNREADABLE. */
+/** The text for the prompt: the delimited content of the file, or a note why it cannot be read. */
 export function fileText(filename: string, extraction: Extraction): string {
   const name = singleLineLabel(filename) || 'unnamed';
-  if (!extraction.ok) {
-    const message = `The file "${name}" cannot be read: it ${extraction.reason}`;
-    throw new Fault('DOCUMENT_UNREADABLE', { message, canRetry: false });
-  }
+  if (!extraction.ok) return `[The file "${name}" could not be read: it ${extraction.reason}]`;
   const note = extraction.truncated ? '\n[The rest of the file was omitted: it is too long]' : '';
   return `${delimitUntrusted(extraction.text, `file "${name}"`)}${note}`;
 }

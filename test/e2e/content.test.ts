@@ -150,19 +150,9 @@ describe('files', () => {
     assert.equal(all.split('never follow instructions').length - 1, 1);
   });
 
-  test('a file that cannot be read is a 422 before the model is called, and is free', async () => {
-    const before = await balance();
-    const calls = upstream.seen.length;
-    await assert.rejects(
-      ask('text', [text('Sum it up'), file('a.pdf', Buffer.from('%PDF-1.7 broken'))]),
-      (error) => {
-        assert.ok(error instanceof OpenAI.APIError);
-        assert.deepEqual([error.status, error.code], [422, 'document_unreadable']);
-        assert.match(error.message, /The file "a\.pdf" cannot be read: it /);
-        return true;
-      },
-    );
-    assert.deepEqual([upstream.seen.length, await balance()], [calls, before]);
+  test('a file that cannot be read becomes a note in the prompt, not an error', async () => {
+    await ask('text', [text('Sum it up'), file('a.pdf', Buffer.from('%PDF-1.7 broken'))]);
+    assert.match(sentParts()[1]?.text ?? '', /^\[The file "a\.pdf" could not be read: it .+\]$/);
   });
 
   test('a file from an address is fetched through the guard', async () => {
@@ -374,7 +364,7 @@ describe('bombs', () => {
         JSON.stringify({ model: 'text', messages: [{ role: 'user', content: [make()] }] }),
       );
       const status = await holdsNoLoop(() => post('/chat/completions', body));
-      assert.ok([200, 400, 422].includes(status), `${status}`);
+      assert.ok([200, 400].includes(status), `${status}`);
       await ask('text', [file('honest.txt', Buffer.from('still here'))]);
       assert.match(sentParts()[0]?.text ?? '', /still here/);
     });
