@@ -339,7 +339,9 @@ describe('responses', () => {
 
   test('the cost of a turn in the response equals the charge', async () => {
     const before = await balance();
-    says('Hello', { promptTokens: 200, completionTokens: 50 });
+    const prompt_tokens_details = { cached_tokens: 40, cache_write_tokens: 30 };
+    const extraUsage = { prompt_tokens_details };
+    says('Hello', { promptTokens: 200, completionTokens: 50, extraUsage });
     const told = await events({});
     const last = told.at(-1);
     assert.equal(last.type, 'response.completed');
@@ -347,7 +349,7 @@ describe('responses', () => {
     assert.equal(Number(before - (await balance())), 300_000);
     assert.deepEqual(last.response.usage, {
       input_tokens: 200,
-      input_tokens_details: { cached_tokens: 0 },
+      input_tokens_details: prompt_tokens_details,
       output_tokens: 50,
       output_tokens_details: { reasoning_tokens: 0 },
       total_tokens: 250,

@@ -53,7 +53,7 @@ const ANSWER = {
   store: true,
   usage: {
     input_tokens: 9,
-    input_tokens_details: { cached_tokens: 0 },
+    input_tokens_details: { cached_tokens: 0, cache_write_tokens: 0 },
     output_tokens: 7,
     output_tokens_details: { reasoning_tokens: 0 },
     total_tokens: 16,

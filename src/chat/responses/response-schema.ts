@@ -180,6 +180,9 @@ export const ResponseObject = z
         input_tokens_details: z
           .looseObject({
             cached_tokens: Count.describe('Read from a cache; billed at `cacheInput`.'),
+            cache_write_tokens: Count.optional().describe(
+              'Written to a cache; billed at `cacheWrite`.',
+            ),
           })
           .describe('Parts of `input_tokens`.'),
         output_tokens: Count.describe('Tokens of the output, reasoning included.'),
