@@ -29,9 +29,10 @@ before(async () => {
     yaml: `
 engines:
   hosted: { protocol: responses, url: "${engine.url}", apiKey: "sk-test" }
-  other: { url: "${engine.url}" }
+  other: { url: "${engine.url}", quirks: { promptCacheRetention: true } }
 models:
 ${model('pro', '{ engine: hosted, model: engine-pro }')}
+${model('translated', '{ engine: other, model: small }')}
 ${model('only', '{ engine: other, model: only-responses }')}
 ${model('only-stream', '{ engine: other, model: only-streamed-responses }')}
 ${model('mixed', '{ engine: hosted, model: engine-pro }, { engine: other, model: small, order: 2 }')}
@@ -385,4 +386,17 @@ describe('an engine of the Responses API', () => {
     assert.match(answer.text, /"content":"Hel"/);
     assert.match(answer.text, /"upstream_error"/);
   });
+});
+
+test('a long cache lifetime in Responses reaches an engine of chat completions', async () => {
+  const { secret } = await farebox.account('5');
+  for (const [given, expected] of [
+    ['24h', '24h'],
+    ['in_memory', undefined],
+  ]) {
+    const body = { model: 'translated', input: 'Hi', prompt_cache_retention: given };
+    engine.script.push({ kind: 'json' });
+    assert.equal((await call(farebox, '/responses', { secret, body })).status, 200);
+    assert.equal(sent().prompt_cache_retention, expected);
+  }
 });

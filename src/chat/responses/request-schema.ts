@@ -101,6 +101,10 @@ export const ResponsesBody = z.looseObject({
     .nullish()
     .describe('`reasoning.encrypted_content` returns sealed reasoning; other values are ignored.'),
   prompt_cache_key: promptCacheKey,
+  prompt_cache_retention: z
+    .string()
+    .nullish()
+    .describe('`24h` requests a cache lifetime of one day; other values the default.'),
   metadata: z.record(z.string(), z.unknown()).nullish().describe('Up to 16 tags of the request.'),
   safety_identifier: z.string().nullish().describe('No effect.'),
   service_tier: z

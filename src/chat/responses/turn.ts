@@ -175,6 +175,7 @@ function chatBody(
     verbosity: body.text?.verbosity,
     reasoning_effort: effortOf(body.reasoning?.effort),
     prompt_cache_key: body.prompt_cache_key,
+    prompt_cache_retention: body.prompt_cache_retention === '24h' ? '24h' : undefined,
     metadata: body.metadata,
     service_tier: body.service_tier,
     svc_parameters: agentParameters(body, parts.serviceName, search),

@@ -114,6 +114,15 @@ test('the limits of the ranges are valid', () => {
   assert.equal(parseWith(good).choiceCount, 2);
 });
 
+test('the cache lifetime has the values of the service and of the SDKs of OpenAI', () => {
+  const isExtended = (prompt_cache_retention: string) =>
+    parseWith({ prompt_cache_retention }).isCacheExtended;
+  for (const value of ['extended', '24h']) assert.equal(isExtended(value), true, value);
+  for (const value of ['default', 'in_memory', 'in-memory']) {
+    assert.equal(isExtended(value), false, value);
+  }
+});
+
 test('`null` means absent for every optional field', () => {
   const optional = Object.keys(ChatBody.shape).filter(
     (key) => key !== 'model' && key !== 'messages',

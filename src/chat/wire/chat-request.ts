@@ -239,7 +239,7 @@ export function anyRequest(source: ParsedObject, options: ChatRequestOptions): C
     isThinkingOff: parameters.disable_thinking || effort === 'none' || isSwitchedOff,
     verbosity: verbosity === 'auto' ? undefined : verbosity,
     promptCacheKey: body.prompt_cache_key ?? undefined,
-    isCacheExtended: (body.prompt_cache_retention ?? 'default') !== 'default',
+    isCacheExtended: EXTENDED.has(body.prompt_cache_retention ?? ''),
     metadata: tagsOf(body.metadata),
     parameters,
     facts: measurePrompt(messages, fields),
@@ -247,6 +247,9 @@ export function anyRequest(source: ParsedObject, options: ChatRequestOptions): C
     source,
   };
 }
+
+/** Values of `prompt_cache_retention` that mean one day. */
+const EXTENDED: ReadonlySet<string> = new Set(['extended', '24h']);
 
 /** Checked before the schema, which would validate every element first. */
 function refuseLonger(fields: JsonObject, name: string, most: number, words = name): void {

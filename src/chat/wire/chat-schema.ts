@@ -281,9 +281,11 @@ export const ChatBody = z.looseObject({
     .describe('Options of the stream.'),
   prompt_cache_key: promptCacheKey,
   prompt_cache_retention: z
-    .enum(['default', 'extended', '24h'])
+    .enum(['default', 'in_memory', 'in-memory', 'extended', '24h'])
     .nullish()
-    .describe('Cache lifetime of the prompt: `extended` and `24h` are one day.'),
+    .describe(
+      'Cache lifetime of the prompt: `extended` and `24h` are one day, the others the default.',
+    ),
   reasoning: z
     .looseObject({
       effort,
