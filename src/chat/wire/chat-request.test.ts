@@ -476,6 +476,23 @@ test('search tools do not search if `tool_choice` is `none`', () => {
   }
 });
 
+test('allowed tools leave out the other tools', () => {
+  const named = (name: string) => ({ type: 'function', function: { name } });
+  const tools = [named('a'), named('b'), named('c')];
+  for (const mode of ['auto', 'required']) {
+    const allowed_tools = { mode, tools: [named('c'), named('a')] };
+    const request = parseWith({ tools, tool_choice: { type: 'allowed_tools', allowed_tools } });
+    assert.equal(request.toolChoice, mode);
+    assert.deepEqual(request.fields['tools'], [tools[0], tools[2]]);
+  }
+  const unknown = { mode: 'auto', tools: [named('a'), named('x')] };
+  for (const allowed_tools of [unknown, { mode: 'auto', tools: [] }, undefined]) {
+    const tool_choice = { type: 'allowed_tools', allowed_tools };
+    assert.equal(refusedPath({ tools, tool_choice }), 'tool_choice');
+    assert.equal(refusedPath({ tool_choice }), 'tool_choice');
+  }
+});
+
 test('tool_choice accepts every format', () => {
   const tools = [{ type: 'function', function: { name: 'f' } }];
   for (const [given, taken] of [

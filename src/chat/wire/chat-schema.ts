@@ -312,7 +312,7 @@ export const ChatBody = z.looseObject({
   parallel_tool_calls: parallelToolCalls,
   response_format: ResponseFormat.nullish().describe('Format of the output.'),
   tool_choice: ToolChoice.nullish().describe(
-    '`auto`: the model decides; `none`: no call; `required`: any call; an object names the function. Default `auto`.',
+    '`auto`: the model decides; `none`: no call; `required`: any call; an object names the function, or with `allowed_tools` several. Default `auto`.',
   ),
   tools: z.array(ChatTool).nullish().describe('Up to 1,024 functions for the model.'),
   svc_parameters: SvcParametersInput.nullish().describe('Service parameters, such as search.'),

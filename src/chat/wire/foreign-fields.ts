@@ -5,6 +5,7 @@
 import { canonicalMessages } from './foreign-messages.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { takeParameters } from './svc-parameters.ts';
+import { refuseMember } from '../../json/validation.ts';
 
 const ALIASES: readonly (readonly [alias: string, name: string])[] = [
   ['input', 'messages'],
@@ -89,6 +90,10 @@ function rewriteTools(fields: Fields): Fields {
     else if (!same) fields['tools'] = kept;
   }
   const choice = canonicalChoice(fields['tool_choice']);
+  if (isJsonObject(choice) && choice['type'] === 'allowed_tools') {
+    Object.assign(fields, allowedTools(choice['allowed_tools'], fields['tools']));
+    return {};
+  }
   if (!Object.hasOwn(fields, 'tools')) {
     delete fields['parallel_tool_calls'];
     const isForced = choice !== undefined && choice !== 'auto' && choice !== 'none';
@@ -101,6 +106,26 @@ function rewriteTools(fields: Fields): Fields {
   }
   // A search is a call of a tool too.
   return choice === 'none' ? {} : asked;
+}
+
+/** The allowed ones of the tools, and the mode as the choice. */
+function allowedTools(allowed: unknown, tools: unknown): Fields {
+  const { mode, tools: listed } = isJsonObject(allowed) ? allowed : {};
+  const names = new Set(Array.isArray(listed) ? listed.map(functionName) : []);
+  const given: readonly unknown[] = Array.isArray(tools) ? tools : [];
+  const known = new Set(given.map(functionName));
+  const isMode = mode === 'auto' || mode === 'required';
+  if (!isMode || names.size === 0 || names.has(undefined) || !names.isSubsetOf(known)) {
+    const message =
+      'Expected allowed_tools with the mode auto or required, and with functions that are among the tools';
+    throw refuseMember(['tool_choice'], message);
+  }
+  return { tool_choice: mode, tools: given.filter((tool) => names.has(functionName(tool))) };
+}
+
+function functionName(tool: unknown): string | undefined {
+  const made = isJsonObject(tool) ? tool['function'] : undefined;
+  return isJsonObject(made) && typeof made['name'] === 'string' ? made['name'] : undefined;
 }
 
 function canonicalTool(tool: unknown): unknown {
