@@ -520,6 +520,12 @@ test('response_format accepts a wrapped, a bare and a flat schema', () => {
       json_schema: { name: 'response', schema },
     });
   }
+  // A format without a schema is no schema itself.
+  for (const missing of [{}, { description: 'd', strict: true }, { schema: null }]) {
+    const json_schema = { name: 'n', ...missing };
+    const path = refusedPath({ response_format: { type: 'json_schema', json_schema } });
+    assert.equal(path, 'response_format.json_schema.schema');
+  }
 });
 
 test('Anthropic blocks and Responses items become canonical messages', () => {

@@ -62,6 +62,8 @@ function canonicalFormat(format: JsonObject): JsonObject {
     if (typeof inner['name'] === 'string') return format;
     return { ...format, json_schema: { ...inner, name: DEFAULT_SCHEMA_NAME } };
   }
+  const { name, description: _description, strict: _strict, schema: _absent, ...keywords } = inner;
+  if (typeof name === 'string' && Object.keys(keywords).length === 0) return format;
   return { type: 'json_schema', json_schema: { name: DEFAULT_SCHEMA_NAME, schema: inner } };
 }
 
