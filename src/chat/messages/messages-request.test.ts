@@ -449,6 +449,11 @@ describe('a Messages request', () => {
     });
   });
 
+  test('that only fills a prompt cache is rejected', () => {
+    assert.match(refusal({ max_tokens: 0 }).message, /^max_tokens: .+ without a completion/);
+    assert.equal(chat({ max_tokens: null })['max_completion_tokens'], null);
+  });
+
   test('is rejected with the path of the invalid member', () => {
     for (const wrong of [
       { messages: [] },

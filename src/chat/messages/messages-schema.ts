@@ -76,6 +76,7 @@ export const MessagesBody = z.looseObject({
   messages: z.array(Message).min(1).describe('Messages, oldest first.'),
   max_tokens: z
     .int()
+    .min(1, 'Expected at least 1: a prompt cache cannot be filled without a completion')
     .nullish()
     .describe("Output limit, reasoning included; lowered if the model's is lower."),
   system: content.nullish().describe('System prompt, as text or a list of text blocks.'),
