@@ -290,6 +290,9 @@ describe('responses', () => {
     ]);
     assert.equal(second.previous_response_id, first.id);
     assert.deepEqual((await ask(`/responses/${second.id}`)).body, second);
+    assert.deepEqual((await ask(`/responses/${second.id}?stream=false`)).body, second);
+    const streamed = await ask(`/responses/${second.id}?stream=true`);
+    assert.deepEqual([streamed.status, streamed.body.error.param], [400, 'stream']);
     const items = (await ask(`/responses/${second.id}/input_items`)).body;
     assert.equal(items.data[0].content[0].text, 'And?');
     assert.equal(items.has_more, false);

@@ -94,10 +94,18 @@ With \`stream: true\` the response is a stream of events; the last one (\`respon
   refusalBody: RESPONSES_ERRORS,
 };
 
+export const StoredQuery = z.object({
+  stream: z
+    .literal('false', 'A stored response is not streamed; omit this parameter')
+    .optional()
+    .describe('Must not be `true`: a stored response is not streamed.'),
+});
+
 export const GET_RESPONSE_DESCRIPTION: RouteDescription = {
   tag: 'Responses',
   summary: 'Get a stored response',
   parameters: [ID_PARAMETER],
+  query: StoredQuery,
   response: jsonResponse('The stored response.', ResponseObject, ANSWER),
   refusals: ['NOT_FOUND'],
   refusalBody: RESPONSES_ERRORS,

@@ -25,6 +25,7 @@ import {
   INPUT_TOKENS_DESCRIPTION,
   InputItemsQuery,
   RESPONSES_DESCRIPTION,
+  StoredQuery,
 } from './describe.ts';
 import { MAX_TURN_BYTES, type StoredTurn, type StoredTurns } from './stored-turns.ts';
 import { readTurn, responseIdOf, type Turn } from './turn.ts';
@@ -68,6 +69,7 @@ export function responsesRoutes(parts: ResponsesParts): Route[] {
       },
     },
     get('/responses/:id', 'key-or-wallet', GET_RESPONSE_DESCRIPTION, async (context) => {
+      readQuery(context, StoredQuery);
       await context.json(200, (await storedTurn(turns, context)).response);
     }),
     remove('/responses/:id', 'key-or-wallet', DELETE_RESPONSE_DESCRIPTION, async (context) => {
