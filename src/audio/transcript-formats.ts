@@ -43,13 +43,29 @@ export function formatTranscript(
         language,
         duration: durationMs / MS,
         text,
-        ...(times.includes('segment') && {
-          segments: segments().map((one, id) => ({ id, ...one })),
-        }),
+        ...(times.includes('segment') && { segments: segments().map(verboseSegment) }),
         ...(times.includes('word') && { words: pieces.flatMap((piece) => piece.words) }),
         usage,
       });
   }
+}
+
+const FRAMES_PER_SECOND = 100;
+
+/** SDKs require every number, also those that an engine does not report: they get neutral values. */
+function verboseSegment(one: TimedSegment, id: number) {
+  return {
+    id,
+    seek: one.seek ?? Math.round(one.start * FRAMES_PER_SECOND),
+    start: one.start,
+    end: one.end,
+    text: one.text,
+    tokens: one.tokens ?? [],
+    temperature: one.temperature ?? 0,
+    avg_logprob: one.avg_logprob ?? 0,
+    compression_ratio: one.compression_ratio ?? 1,
+    no_speech_prob: one.no_speech_prob ?? 0,
+  };
 }
 
 function srtOf(segments: readonly TimedSegment[]): string {

@@ -23,7 +23,7 @@ const MODELS = `
   - { id: talker, type: text, context: 4096, maxCompletionTokens: 512, aliases: [gpt-4o-mini], price: { input: 1, output: 2 }, replicas: [{ engine: studio }] }
   - { id: vectors, type: embedding, context: 8192, embedding: { dimensions: 3 }, aliases: [text-embedding-3-small], price: { input: 1 }, replicas: [{ engine: studio }] }
   - { id: painter, type: image, price: { perImage: 0.04 }, image: { edits: true }, replicas: [{ engine: studio }] }
-  - { id: ears, type: asr, price: { perSecond: 0.001 }, replicas: [{ engine: studio }] }
+  - { id: ears, type: asr, aliases: [whisper-1], price: { perSecond: 0.001 }, replicas: [{ engine: studio }] }
   - { id: sorter, type: rerank, price: { perSearch: 0.002 }, aliases: [rerank-v3.5], replicas: [{ engine: studio }] }
 `;
 const TEXTS = ['Cats purr.', 'Spring tides come with the new moon.'];
@@ -120,6 +120,12 @@ describe('the AI SDK', () => {
     const model = createOpenAI({ baseURL, apiKey }).transcription('ears');
     const heard = await paid(SECOND, () => transcribe({ model, audio: toneWav('ab') }));
     assert.equal(heard.text, 'Good morning.');
+  });
+
+  test('transcribes with times, although the engine reports nothing else', async () => {
+    const model = createOpenAI({ baseURL, apiKey }).transcription('whisper-1');
+    const heard = await paid(SECOND, () => transcribe({ model, audio: toneWav('ab') }));
+    assert.deepEqual(heard.segments, [{ text: 'Good morning.', startSecond: 0, endSecond: 1 }]);
   });
 
   test('chats', async () => {

@@ -602,6 +602,8 @@ describe('an external transcription server', () => {
   test('gets the options of an upload, and its timestamps are passed on', async () => {
     const segments = [{ id: 4, start: 0, end: 1.5, text: ' Hello <there>. ', no_speech_prob: 0.1 }];
     const words = [{ word: 'Hello', start: 0, end: 0.5 }];
+    // SDKs require these members, which the engine does not report.
+    const added = { seek: 0, tokens: [], temperature: 0, avg_logprob: 0, compression_ratio: 1 };
     engine.answer = (_heard, response) =>
       sendJson(response, 200, { text: 'Hello <there>.', language: 'english', segments, words });
     const verbose = [
@@ -623,7 +625,7 @@ describe('an external transcription server', () => {
           language: 'en',
           duration: 2,
           text: 'Hello <there>.',
-          segments: [{ ...segments[0], id: 0 }],
+          segments: [{ ...segments[0], ...added, id: 0 }],
           words: [{ word: 'Hello', start: 0, end: 0.5 }],
           usage: { type: 'duration', seconds: 2 },
         },

@@ -38,15 +38,17 @@ const VerboseTranscription = z
         TimeRange.extend({
           id: z.int().describe('Index of the segment, from 0.'),
           text: z.string().describe('Text of the segment.'),
-          tokens: z
-            .array(z.int())
-            .optional()
-            .describe('Ids of the tokens, if the engine reports them.'),
+          tokens: z.array(z.int()).describe('Ids of the tokens; empty if the engine reports none.'),
           seek: z
             .int()
-            .optional()
-            .describe('Start of the window in frames of 10 ms, if the engine reports it.'),
-        }).loose(),
+            .describe(
+              'Start of the window in frames of 10 ms; that of the segment if the engine reports none.',
+            ),
+          temperature: z.number().describe('Sampling temperature, or 0.'),
+          avg_logprob: z.number().describe('Mean log probability of the tokens, or 0.'),
+          compression_ratio: z.number().describe('Compression ratio of the text, or 1.'),
+          no_speech_prob: z.number().describe('Probability of silence, or 0.'),
+        }),
       )
       .optional()
       .describe('Segments with their times, if requested.'),
