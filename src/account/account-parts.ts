@@ -50,12 +50,12 @@ export function isEnough(amountNano: bigint, { config }: AccountParts): boolean 
   return amountNano >= usdToNano(config.current.limits.minimumCreditUsd);
 }
 
-/** The expiry of the key of a caller, which ends no later than its parent keys. */
+/** The expiry of the wallet token, or of the key, which ends no later than its parent keys. */
 export async function keyExpiryMs(
   { stores: { identity } }: AccountParts,
-  { keyId }: Caller,
+  { keyId, tokenExpiresMs }: Caller,
 ): Promise<number | undefined> {
-  return keyId === '' ? undefined : (await identity.keys.bounded(keyId)).expiresMs;
+  return keyId === '' ? tokenExpiresMs : (await identity.keys.bounded(keyId)).expiresMs;
 }
 
 /** The request id in a request id or in the id of a response object. */

@@ -89,6 +89,8 @@ export interface Caller {
   readonly wallet?: string;
   /** Set if the wallet signed this request itself; a wallet token does not set it. */
   readonly isSigned?: true;
+  /** Set if a wallet token authenticated the request. */
+  readonly tokenExpiresMs?: number;
   readonly payment?: CallerPayment;
   /** Set if its requests count against more than the cap of its key. */
   readonly budgets?: CallerBudgets;

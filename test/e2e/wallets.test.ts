@@ -312,7 +312,9 @@ describe('wallets', () => {
     assert.equal(wrong.status, 400);
     const made = await tokens('POST', '?usdLimit=0.00036');
     assert.equal(made.status, 200);
-    const { data } = (await made.json()) as { data: { id: string; token: string } };
+    const { data } = (await made.json()) as {
+      data: { id: string; token: string; expiresAt: string };
+    };
     const bearer = { authorization: `Bearer ${data.token}` };
     const batch = async () =>
       await Promise.all(Array.from({ length: 5 }, () => chat(fixture.origin, bearer)));
@@ -334,6 +336,7 @@ describe('wallets', () => {
       [limited['limit'], limited['limit_remaining'], limited['limit_reset']],
       [0.00036, Number(360_000n - spent) / 1e9, null],
     );
+    assert.equal(limited['expires_at'], data.expiresAt);
     const whole = (await (await tokens('POST')).json()) as { data: { id: string; token: string } };
     const wholeBearer = { authorization: `Bearer ${whole.data.token}` };
     const own = `/x402/transactions/${account.address}`;

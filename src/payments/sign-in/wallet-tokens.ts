@@ -23,6 +23,7 @@ export interface TokenBearer {
   readonly wallet: string;
   /** The cap in the ledger that limits the requests of the token; `undefined` without a limit. */
   readonly capId: string | undefined;
+  readonly expiresMs: number;
 }
 
 /** Writes the caps of the ledger in the transactions of the tokens. */
@@ -101,7 +102,7 @@ export class WalletTokens {
     if (expiresMs <= this.#options.clock.nowMs())
       throw refused('The wallet token has expired, sign in again');
     const isCapped = await this.requireLive(id);
-    return { wallet, capId: isCapped ? id : undefined };
+    return { wallet, capId: isCapped ? id : undefined, expiresMs };
   }
 
   /** Whether a token has a limit. Throws a 401 Fault if it has expired or was revoked. */
