@@ -37,9 +37,14 @@ export async function readEngineJson(
   }
 }
 
-/** Parses and validates the JSON body of a management route. */
+/** Parses and validates the JSON body of a management route; `null` means absent unless it is a value. */
 export function readBody<T extends z.ZodType>(context: RequestContext, schema: T): z.infer<T> {
-  return checked(schema, parseJsonObject(context.body).body);
+  const { body } = parseJsonObject(context.body);
+  const shape: z.ZodRawShape = schema instanceof z.ZodObject ? schema.shape : {};
+  const given = Object.entries(body).filter(
+    ([name, value]) => value !== null || z.safeParse(shape[name] ?? z.any(), null).success,
+  );
+  return checked(schema, Object.fromEntries(given));
 }
 
 /** Validates the query; the first value of a repeated name counts. */

@@ -181,6 +181,22 @@ describe('/admin/accounts, /admin/usage and /admin/revenue', () => {
     assert.equal(locked.status, 400, 'the operator locks itself out');
   });
 
+  test('null means absent for optional members', async () => {
+    const absent = { plan: null, dailyDiem: null, limits: null };
+    const id = await make('nulls@example.com', absent);
+    const { data: before } = await done(`/accounts/${id}`);
+    assert.deepEqual([before.plan, before.balance.dailyAllocation], ['paid', '0.0000']);
+    const body = { ...absent, name: null, disabled: null, prices: null };
+    await done(`/accounts/${id}`, { method: 'PATCH', body });
+    assert.deepEqual((await done(`/accounts/${id}`)).data, before);
+    const credit = { amountUsd: 1, reference: 'nulls', note: null };
+    await done(`/accounts/${id}/credit`, { body: credit });
+    const key = { apiKeyType: 'INFERENCE', description: 'a', limits: null };
+    await done(`/accounts/${id}/keys`, { body: key });
+    const missing = await ask('/accounts', { body: { ...absent, name: null } });
+    assert.deepEqual([missing.status, missing.body.issues[0].path], [400, ['name']]);
+  });
+
   test('a reference transfers money once, and belongs to one credit or debit', async () => {
     const id = await make('money@example.com');
     const move = (direction: string, body: object) =>
