@@ -139,6 +139,25 @@ export function withoutUsage(choice: JsonObject): JsonObject {
   return others;
 }
 
+/**
+ * Adds members of log probabilities that SDKs require and some engines omit; returns the same
+ * object if none is missing.
+ */
+export function safeLogprobs(given: unknown): unknown {
+  if (!isJsonObject(given) || !Array.isArray(given['content'])) return given;
+  const tokens: readonly unknown[] = given['content'];
+  const content = tokens.map(safeToken);
+  const isSame = given['refusal'] !== undefined && content.every((one, at) => one === tokens[at]);
+  return isSame ? given : { ...given, content, refusal: given['refusal'] ?? null };
+}
+
+function safeToken(token: unknown): unknown {
+  if (!isJsonObject(token)) return token;
+  const { bytes = null, top_logprobs: others } = token;
+  const isSafe = token['bytes'] !== undefined && Array.isArray(others);
+  return isSafe ? token : { ...token, bytes, top_logprobs: Array.isArray(others) ? others : [] };
+}
+
 export type TextKind = 'content' | 'reasoning' | 'tool';
 
 export interface OutputTally {

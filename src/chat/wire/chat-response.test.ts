@@ -163,6 +163,20 @@ test('a response has all members that the SDKs read', () => {
   assert.equal(shaped(answer({ content: 'x' }, null)).choices[0]?.finish_reason, 'stop');
 });
 
+test('log probabilities have all members that the SDKs require', () => {
+  const shown = (logprobs: unknown): unknown => {
+    const message = { role: 'assistant', content: 'a', reasoning_content: null, tool_calls: [] };
+    const choices = [{ index: 0, message, logprobs, finish_reason: 'stop', stop_reason: null }];
+    return JSON.parse(written(Buffer.from(JSON.stringify({ choices })))).choices[0].logprobs;
+  };
+  const short = { token: 'a', logprob: -0.1 };
+  const whole = { ...short, bytes: null, top_logprobs: [] };
+  assert.deepEqual(shown({ content: [short] }), { content: [whole], refusal: null });
+  for (const kept of [null, { content: null }, { tokens: ['a'] }, { content: [], refusal: [] }]) {
+    assert.deepEqual(shown(kept), kept);
+  }
+});
+
 test('thinking is stripped and dropped as requested', () => {
   const bytes = answer({ content: '<think>a</think>\n\nb', reasoning_content: 'r' });
   assert.equal(

@@ -16,6 +16,7 @@ import {
   outputBytes,
   type OutputTally,
   reasoningOf,
+  safeLogprobs,
   tallyOf,
   toolCallsOf,
   canonicalMessage,
@@ -177,18 +178,19 @@ function readChoice(
   const given = choice['finish_reason'];
   if (sizeBytes === 0 && isInterrupted(given)) throw garbage('no completion');
   const reason = finishReason(isCut ? 'length' : given, calls.length > 0);
+  // Log probabilities would be longer than the truncated text.
+  const logprobs = isCut ? null : safeLogprobs(choice['logprobs'] ?? null);
   const isSame =
     message === original &&
     reason === given &&
     choice['usage'] === undefined &&
     choice['index'] === index &&
-    choice['logprobs'] !== undefined &&
+    choice['logprobs'] === logprobs &&
     choice['stop_reason'] !== undefined;
   if (isSame) return choice;
   const others = withoutUsage(choice);
   const filled: Record<string, unknown> = { logprobs: null, stop_reason: null, ...others };
-  // Log probabilities would be longer than the truncated text.
-  if (isCut) filled['logprobs'] = null;
+  filled['logprobs'] = logprobs;
   return { ...filled, index, message, finish_reason: reason };
 }
 

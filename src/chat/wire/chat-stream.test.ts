@@ -615,6 +615,18 @@ test('several choices and logprobs are passed on', () => {
   assert.equal(seen.text.split('"logprob":-0.1').length, 3);
 });
 
+test('log probabilities have all members that the SDKs require', () => {
+  const logprobs = { content: [{ token: 'a', logprob: -0.1 }] };
+  const piece = { index: 0, delta: { role: 'assistant', content: 'a' }, logprobs };
+  for (const searchTool of [undefined, 'search']) {
+    const { chunks } = run(vllm([{ ...piece, finish_reason: null }]), { searchTool });
+    assert.deepEqual((chunks[0]?.choices[0] as JsonObject | undefined)?.['logprobs'], {
+      content: [{ token: 'a', logprob: -0.1, bytes: null, top_logprobs: [] }],
+      refusal: null,
+    });
+  }
+});
+
 test('a text on the fast path after an empty one counts as sent', () => {
   const start = vllm([delta({ role: 'assistant', content: '' })]);
   const empty = vllm([delta({ reasoning_content: '' })]);

@@ -15,6 +15,7 @@ import {
   type ReasoningDetail,
   reasoningDetails,
   reasoningOf,
+  safeLogprobs,
   tallyOf,
   type TextKind,
   toolCallsOf,
@@ -199,7 +200,7 @@ export class StreamChoice {
       return undefined;
     }
     const logprobs = this.isCut ? { logprobs: null } : undefined;
-    const others = withoutUsage(choice);
+    const others = soundChoice(choice);
     return { ...others, ...logprobs, index: this.index, delta, finish_reason: reason };
   }
 
@@ -222,7 +223,7 @@ export class StreamChoice {
     this.#endReason = ended;
     if (!carriesText(delta)) return undefined;
     if (typeof delta['role'] === 'string') this.hasRole = true;
-    return { ...withoutUsage(choice), index: this.index, delta, finish_reason: null };
+    return { ...soundChoice(choice), index: this.index, delta, finish_reason: null };
   }
 
   close(otherwise: string): JsonObject {
@@ -236,6 +237,13 @@ export class StreamChoice {
     const finish_reason = finishReason(isUnseen ? 'stop' : reason, this.#hasToolCalls);
     return { index: this.index, delta, logprobs: null, finish_reason };
   }
+}
+
+function soundChoice(choice: JsonObject): JsonObject {
+  const given = choice['logprobs'];
+  const logprobs = safeLogprobs(given);
+  const others = withoutUsage(choice);
+  return logprobs === given ? others : { ...others, logprobs };
 }
 
 function newStripper({ mayOpenThinking }: StreamChoiceOptions): ThinkStripper {
