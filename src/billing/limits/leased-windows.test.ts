@@ -5,7 +5,7 @@ import { emptyPostgresDatabase } from '../../../test/databases/postgres.ts';
 import { openTestStore } from '../../../test/databases/stores.ts';
 import { until } from '../../../test/support/until.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
-import { type Clock, DAY_MS, MINUTE_MS } from '../../core/clock.ts';
+import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS } from '../../core/clock.ts';
 import { type Store, isShared } from '../../db/db.ts';
 import { LIMITS_MIGRATIONS, LeasedWindows, type WindowResult } from './limits.ts';
 
@@ -153,16 +153,38 @@ describe('leased rate windows', () => {
     });
   }
 
-  test('a window that a process with a clock a day ahead has left ends within a minute', async () => {
-    const dayAhead = new TestClock(clock.nowMs() + DAY_MS);
-    const [ahead, right] = [await begin(2, dayAhead), await begin(2)];
-    const wanted = take('left behind', 4);
-    for (let at = 0; at < 4; at += 1) {
-      assert.ok((await ahead.windows.take(wanted, dayAhead.nowMs())).ok);
+  describe('after a minute', () => {
+    /** That of the database. */
+    const right = new TestClock(Date.now());
+
+    test('a window that a process with a clock a day ahead has left has ended', async () => {
+      const dayAhead = new TestClock(right.nowMs() + DAY_MS);
+      const [ahead, one] = [await begin(2, dayAhead), await begin(2, right)];
+      const wanted = take('left behind', 4);
+      for (let at = 0; at < 4; at += 1) {
+        assert.ok((await ahead.windows.take(wanted, dayAhead.nowMs())).ok);
+      }
+      assert.equal((await one.windows.take(wanted, right.nowMs())).ok, false);
+      await one.windows.prune(right.nowMs());
+      assert.equal((await one.windows.take(wanted, right.nowMs())).ok, true);
+    });
+
+    for (const skewMs of [-HOUR_MS, HOUR_MS]) {
+      test(`a process whose clock is wrong by ${skewMs} ms has ended no window of the others`, async () => {
+        const skewed = new TestClock(right.nowMs() + skewMs);
+        const [wrong, one, other] = [
+          await begin(3, skewed),
+          await begin(3, right),
+          await begin(3, right),
+        ];
+        const wanted = take(`beside ${skewMs}`, 4);
+        for (let at = 0; at < 4; at += 1) {
+          assert.ok((await one.windows.take(wanted, right.nowMs())).ok);
+        }
+        await wrong.windows.prune(skewed.nowMs());
+        assert.equal((await other.windows.take(wanted, right.nowMs())).ok, false);
+      });
     }
-    assert.equal((await right.windows.take(wanted, clock.nowMs())).ok, false);
-    await right.windows.prune(clock.nowMs());
-    assert.equal((await right.windows.take(wanted, clock.nowMs())).ok, true);
   });
 
   test('a take that no lease covers is one transaction', async (t) => {

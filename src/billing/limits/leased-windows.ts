@@ -36,6 +36,9 @@ const BUCKETS_OF_MESSAGE = 32;
 const COUNTED = 'counted';
 /** Windows of a process whose clock is ahead by more are opened again each minute. */
 const MOST_MINUTES_AHEAD = 10;
+const PRUNE = `DELETE FROM limits_window
+  WHERE minute < least($1, now_ms($2) / ${MINUTE_MS}) - 1
+     OR minute > greatest($1, now_ms($2) / ${MINUTE_MS}) + ${MOST_MINUTES_AHEAD}`;
 
 export interface LeasedWindowsParts {
   readonly store: SharedStore;
@@ -157,13 +160,12 @@ export class LeasedWindows implements Windows {
     return counted;
   }
 
-  /** Deletes old windows, and those of a process that may have ended since its clock was ahead. */
+  /**
+   * Deletes old windows, and those of a process that may have ended since its clock was ahead: by this
+   * clock and that of the database, because one of them can be wrong.
+   */
   async prune(nowMs: number): Promise<void> {
-    const minute = Math.floor(nowMs / MINUTE_MS);
-    await this.#parts.store.query('DELETE FROM limits_window WHERE minute < $1 OR minute > $2', [
-      minute - 1,
-      minute + MOST_MINUTES_AHEAD,
-    ]);
+    await this.#parts.store.query(PRUNE, [Math.floor(nowMs / MINUTE_MS), nowMs]);
   }
 
   #open({ bucket: name, requestLimit, tokenLimit }: WindowTake, minute: number): Bucket {
