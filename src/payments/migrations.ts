@@ -252,4 +252,9 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
       CREATE INDEX payments_gas_due ON payments_gas (network, next_check_ms) WHERE amount IS NULL;
       CREATE INDEX payments_gas_day ON payments_gas (day) WHERE amount IS NOT NULL;`,
   },
+  {
+    // Finds the transactions with one gas nonce.
+    id: 'payments-0013',
+    up: 'CREATE INDEX payments_gas_number ON payments_gas (payer, number)',
+  },
 ];

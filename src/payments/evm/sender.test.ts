@@ -134,4 +134,20 @@ describe('the sender of a gas key', () => {
     await Promise.all([sender.feeReplacement.run(), senderOn(store, later).feeReplacement.run()]);
     assert.equal(await chain.client.getTransactionCount(sent), 9);
   });
+
+  test('the attempts of a gas nonce are found without a scan of all transactions', async () => {
+    let plan = '';
+    const sender = senderOn({
+      ...store,
+      query: async (...[sql, values]: Parameters<Store['query']>) => {
+        const explain = `EXPLAIN QUERY PLAN ${sql}`;
+        const rows = await store.query<{ detail: string }>(explain, values);
+        plan = rows.map(({ detail }) => detail).join('; ');
+        return await store.query(sql, values);
+      },
+    } as Store);
+    const transaction = await senderOn(store).send(call, async () => undefined);
+    assert.deepEqual(await sender.attemptsOf(transaction), [transaction]);
+    assert.doesNotMatch(plan, /SCAN/);
+  });
 });
