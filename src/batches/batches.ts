@@ -60,8 +60,6 @@ export async function deleteExpired(
   { keepDays }: Pick<BatchesSection, 'keepDays'>,
   nowMs: number,
 ): Promise<void> {
-  for (let some = await files.expired(nowMs); some.length > 0; some = await files.expired(nowMs)) {
-    for (const file of some) await files.remove(file);
-  }
+  await files.removeExpired(nowMs);
   await batches.deleteOld(nowMs - keepDays * DAY_MS);
 }

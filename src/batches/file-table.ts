@@ -7,7 +7,14 @@
  */
 import * as z from 'zod';
 import { nextTurn } from '../core/event-loop.ts';
-import { type Queryable, type Store, Whole, oneAtATime, rowShape } from '../db/db.ts';
+import {
+  type Queryable,
+  type Store,
+  Whole,
+  deleteInBatches,
+  oneAtATime,
+  rowShape,
+} from '../db/db.ts';
 import { type BatchUse, NO_USE, USE_COLUMNS, useOfSums, useValues } from './batch-use.ts';
 
 /** The result file of a batch to which a piece belongs; an upload has only part 0. */
@@ -178,6 +185,14 @@ export class FileTable {
       [nowMs],
     );
     return rows.map(FILE.parse);
+  }
+
+  async removeExpired(nowMs: number): Promise<void> {
+    await deleteInBatches(EXPIRED_FILES, async () => {
+      const files = await this.expired(nowMs);
+      for (const file of files) await this.remove(file);
+      return files;
+    });
   }
 
   /** Deletes the bytes of a file, then the file; after a crash in between, the sweep repeats it. */
