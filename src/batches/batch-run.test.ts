@@ -430,6 +430,28 @@ onEachStore('batch runs', (fixture) => {
     }
   });
 
+  test('all old batches are deleted, however many there are', async () => {
+    const { store, files, batches, clock } = await open();
+    const batch = {
+      accountId: ACCOUNT,
+      keyId: 'key_1',
+      capId: '',
+      country: undefined,
+      endpoint: '/v1/chat',
+      inputFileId: 'file-a',
+      metadata: null,
+      keepMs: DAY_MS,
+      createdMs: clock.nowMs(),
+      expiresMs: clock.nowMs() + DAY_MS,
+    };
+    await store.transaction(async (tx) => {
+      for (let at = 0; at < 101; at += 1) await batches.insert(tx, { ...batch, id: `b${at}` }, 101);
+      await tx.query(`UPDATE batches_batch SET state = 'completed', ended_ms = 1`);
+    });
+    await deleteExpired({ files, batches }, { keepDays: 30 }, clock.nowMs());
+    assert.deepEqual(await store.query('SELECT id FROM batches_batch'), []);
+  });
+
   test('all expired files are deleted, however many there are', async () => {
     const { store, files, batches, clock } = await open();
     const createdMs = clock.nowMs();

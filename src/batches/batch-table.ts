@@ -3,7 +3,14 @@
  * previous state and, for a worker, the lease of its process. So exactly one of several processes
  * changes a batch, and a delayed one changes nothing.
  */
-import { type LeaseOptions, LeasedTable, NO_LEASE, type Queryable, oneAtATime } from '../db/db.ts';
+import {
+  type LeaseOptions,
+  LeasedTable,
+  NO_LEASE,
+  type Queryable,
+  deleteInBatches,
+  oneAtATime,
+} from '../db/db.ts';
 import {
   BATCH_COLUMNS,
   type Batch,
@@ -16,7 +23,6 @@ import {
 import { type BatchUse, NO_USE, USE_COLUMNS, useValues } from './batch-use.ts';
 
 const OPEN = `state IN ('validating', 'in_progress', 'finalizing', 'cancelling')`;
-/** Rows that one sweep deletes. */
 const DELETED_AT_ONCE = 100;
 
 /** A position before every batch of a list. */
@@ -200,10 +206,13 @@ export class BatchTable extends LeasedTable<Batch> {
 
   /** Deletes batches that ended before `beforeMs`, when their files have expired. */
   async deleteOld(beforeMs: number): Promise<void> {
-    await this.store.query(
-      `DELETE FROM batches_batch WHERE id IN (
-         SELECT id FROM batches_batch WHERE ended_ms > 0 AND ended_ms < $1 LIMIT ${DELETED_AT_ONCE})`,
-      [beforeMs],
+    await deleteInBatches(DELETED_AT_ONCE, () =>
+      this.store.query(
+        `DELETE FROM batches_batch WHERE id IN (
+           SELECT id FROM batches_batch WHERE ended_ms > 0 AND ended_ms < $1 LIMIT ${DELETED_AT_ONCE})
+         RETURNING id`,
+        [beforeMs],
+      ),
     );
   }
 }

@@ -403,6 +403,29 @@ describe('sign-in', () => {
       assert.equal(rows[0]?.n, 0n);
     });
 
+    test('all ended wallet tokens are deleted with their caps, however many there are', async () => {
+      const dropped: string[] = [];
+      const drop = async (_: unknown, ids: readonly string[]) => void dropped.push(...ids);
+      const sessions = new WalletTokens({
+        clock: new TestClock(NOW),
+        ids: seededIds(1),
+        lifeMs: 15 * MINUTE_MS,
+        prefix: 'svc_wallet_',
+        secret: 'one',
+        store,
+        caps: { set: async () => undefined, drop },
+      });
+      const ids = Array.from({ length: 501 }, (_, at) => `ended-${at}`);
+      await store.query(
+        `INSERT INTO payments_wallet_token (id, wallet, created_ms, expires_ms)
+         SELECT * FROM (SELECT json_array_elements_text($1::json) AS id) AS ids
+           CROSS JOIN (SELECT 'w' AS wallet, 0 AS created_ms, 1 AS expires_ms) AS rest`,
+        [JSON.stringify(ids)],
+      );
+      await sessions.prune();
+      assert.deepEqual(dropped.toSorted(), ids.toSorted());
+    });
+
     test('a wallet token names its wallet until it expires, and cannot be forged', async () => {
       const mine = new TestClock(NOW);
       const options = {

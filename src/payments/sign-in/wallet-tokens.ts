@@ -9,7 +9,7 @@ import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import { assert } from '../../core/assert.ts';
-import { type Queryable, type Store, oneAtATime } from '../../db/db.ts';
+import { type Queryable, type Store, deleteInBatches, oneAtATime } from '../../db/db.ts';
 import { isSameMac, macOf } from '../secrets.ts';
 import { remember } from '../bounded.ts';
 import { refused } from './key-challenges.ts';
@@ -151,15 +151,18 @@ export class WalletTokens {
   /** Deletes tokens that ended a day ago, with their caps. */
   async prune(): Promise<void> {
     const { store, clock, caps } = this.#options;
-    await store.transaction(async (tx) => {
-      const rows = await tx.query<{ id: string }>(
-        `DELETE FROM payments_wallet_token WHERE id IN (
-           SELECT id FROM payments_wallet_token WHERE expires_ms < $1 LIMIT $2) RETURNING id`,
-        [clock.nowMs() - KEEP_ENDED_MS, PRUNED_AT_ONCE],
-      );
-      const ended = rows.map(({ id }) => id);
-      if (ended.length > 0) await caps.drop(tx, ended);
-    });
+    await deleteInBatches(PRUNED_AT_ONCE, () =>
+      store.transaction(async (tx) => {
+        const rows = await tx.query<{ id: string }>(
+          `DELETE FROM payments_wallet_token WHERE id IN (
+             SELECT id FROM payments_wallet_token WHERE expires_ms < $1 LIMIT $2) RETURNING id`,
+          [clock.nowMs() - KEEP_ENDED_MS, PRUNED_AT_ONCE],
+        );
+        const ended = rows.map(({ id }) => id);
+        if (ended.length > 0) await caps.drop(tx, ended);
+        return rows;
+      }),
+    );
   }
 
   #read(token: string): { expiresMs: number; id: string; wallet: string } {
