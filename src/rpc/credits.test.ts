@@ -4,7 +4,7 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { onEachStore, storeFixture } from '../../test/databases/stores.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { type Clock, DAY_MS, MINUTE_MS } from '../core/clock.ts';
+import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS } from '../core/clock.ts';
 import type { Store } from '../db/db.ts';
 import { type Credits, MemoryCredits, RPC_MIGRATIONS, SharedCredits } from './rpc.ts';
 
@@ -118,6 +118,23 @@ onEachStore('shared credits', (fixture) => {
     assert.equal(outcomes.filter((outcome) => outcome.ok).length, 50);
     assert.deepEqual(await processes[0]!.reserve('alice', 1, CAP), { ok: false, usedCredits: CAP });
     assert.equal((await processes[1]!.reserve('bob', CAP, CAP)).ok, true);
+  });
+
+  test('credits expire although the clock of another process is hours ahead', async () => {
+    const url = await fixture.freshUrl();
+    const clock = new TestClock();
+    const ahead = new TestClock(clock.nowMs() + 3 * HOUR_MS);
+    const processes = [
+      new SharedCredits(await fixture.open(RPC_MIGRATIONS, url), clock),
+      new SharedCredits(await fixture.open(RPC_MIGRATIONS, url), ahead),
+    ];
+    for (let hour = 0; hour < 60; hour += 1) {
+      for (const credits of processes) {
+        assert.equal((await credits.reserve('alice', 20, CAP)).ok, true, `hour ${hour}`);
+      }
+      clock.advance(HOUR_MS);
+      ahead.advance(HOUR_MS);
+    }
   });
 });
 

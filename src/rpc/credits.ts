@@ -345,7 +345,7 @@ async function roll(tx: Queryable, caller: string, minute: number): Promise<Wind
     [caller, minute],
   );
   if (row === undefined) return { minute, current: 0, total: 0 };
-  if (row.minute > minute + MAX_AHEAD_MINUTES) return await setBack(tx, caller, minute, row.total);
+  if (row.minute > minute + MAX_AHEAD_MINUTES) return await setBack(tx, caller, minute);
   if (row.minute >= minute) {
     return { minute: Number(row.minute), current: Number(row.current), total: Number(row.total) };
   }
@@ -373,17 +373,14 @@ async function roll(tx: Queryable, caller: string, minute: number): Promise<Wind
   return { minute, current: 0, total };
 }
 
-/** Counts all credits of a window in `minute`, because its minutes would expire too late. */
-async function setBack(
-  tx: Queryable,
-  caller: string,
-  minute: number,
-  total: bigint,
-): Promise<Window> {
-  await tx.query('DELETE FROM rpc_credit WHERE caller = $1', [caller]);
-  await tx.query(
-    'UPDATE rpc_credit_window SET minute = $2, current = $3, total = $3 WHERE caller = $1',
-    [caller, minute, total],
+/** Counts the credits of later minutes in `minute`, because they would expire too late. */
+async function setBack(tx: Queryable, caller: string, minute: number): Promise<Window> {
+  await tx.query('DELETE FROM rpc_credit WHERE caller = $1 AND minute >= $2', [caller, minute]);
+  const [row] = await tx.query<Readonly<Record<'current' | 'total', bigint>>>(
+    `UPDATE rpc_credit_window SET minute = $2, current = total - COALESCE(
+       (SELECT CAST(SUM(credits) AS BIGINT) FROM rpc_credit WHERE caller = $1), 0)
+     WHERE caller = $1 RETURNING current, total`,
+    [caller, minute],
   );
-  return { minute, current: Number(total), total: Number(total) };
+  return { minute, current: Number(row?.current ?? 0n), total: Number(row?.total ?? 0n) };
 }
