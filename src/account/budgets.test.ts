@@ -204,6 +204,12 @@ describe('budgets and child keys', () => {
     const end = '2027-01-31T00:00:00.000Z';
     assert.deepEqual(await expiries(child), [end, end]);
     await manage('PATCH', '/api_keys', { id, expiresAt: null });
+    const ofParents = { consumptionLimit: { usd: 0.001 }, limitPeriod: 'MONTH' };
+    await manage('PATCH', '/api_keys', { id, ...ofParents });
+    const { data: state } = (await manage('GET', '/key', undefined, child)).body;
+    assert.deepEqual([state.limit, state.limit_reset], [0.001, 'monthly']);
+    assert.ok(state.limit_remaining < 0.001, String(state.limit_remaining));
+    await manage('PATCH', '/api_keys', { id, consumptionLimit: null });
     // The keys below share what the key above has.
     await limit(id, 3);
     const second = (await manage('POST', '/key/children', { description: 'no' }, above)).body;

@@ -1,8 +1,13 @@
 /** `GET /credits` and `GET /key`: the balance in the format of OpenRouter, which many tools poll. */
 import { isoTimeOrNull } from '../core/clock.ts';
 import * as z from 'zod';
-import { type Spending, cappedSpending, spentEver } from '../billing/ledger/ledger.ts';
-import { type Nano, nano, toUsdNumber } from '../core/money.ts';
+import {
+  type CapPeriod,
+  type Spending,
+  cappedSpending,
+  spentEver,
+} from '../billing/ledger/ledger.ts';
+import { type Nano, ZERO, larger, nano, toUsdNumber } from '../core/money.ts';
 import { type RouteDescription, jsonResponse } from '../http/describe.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
@@ -41,7 +46,10 @@ export const KeyStateResponse = z
     data: z
       .strictObject({
         label: z.string().describe('Dots and the end of the secret; empty for a wallet.'),
-        limit: z.number().nullable().describe('Maximum USD per period; null: no limit.'),
+        limit: z
+          .number()
+          .nullable()
+          .describe('Maximum USD per period, of the key or of a parent key; null: no limit.'),
         limit_remaining: z
           .number()
           .nullable()
@@ -114,25 +122,37 @@ async function keyStateBody(
   parts: AccountParts,
   { caller }: RequestContext,
 ): Promise<KeyStateResponse> {
-  const { accountId, keyId, keyKind, capId = '' } = caller;
-  const { store, identity } = parts.stores;
-  const key = keyId === '' ? undefined : await identity.findKey(accountId, keyId);
-  const capped = await cappedSpending(store, capId === '' ? [] : [capId], parts.clock.nowMs());
-  const { usdNano: usedNano = 0n, usdLimitNano: limitNano } = capped.get(capId) ?? {};
+  const { accountId, keyId, keyKind } = caller;
+  const key = keyId === '' ? undefined : await parts.stores.identity.findKey(accountId, keyId);
+  const cap = await tightestCap(parts, caller);
   const { leftNano, spentNano, keySpentNano } = await sumsOf(parts, caller);
-  const left = limitNano === undefined ? null : limitNano - usedNano;
   return {
     data: {
       label: key === undefined ? '' : `...${key.last6}`,
-      limit: limitNano === undefined ? null : toUsdNumber(limitNano),
-      limit_remaining: left === null ? null : toUsdNumber(nano(left < 0n ? 0n : left)),
-      limit_reset: limitNano === undefined ? null : RESETS[key?.limitPeriod ?? 'LIFETIME'],
+      limit: cap === undefined ? null : toUsdNumber(cap.limitNano),
+      limit_remaining: cap === undefined ? null : toUsdNumber(cap.leftNano),
+      limit_reset: cap === undefined ? null : RESETS[cap.period],
       usage: toUsdNumber(keySpentNano),
       is_free_tier: leftNano <= 0n && spentNano === 0n,
       is_provisioning_key: keyKind === 'ADMIN',
       expires_at: isoTimeOrNull(await keyExpiryMs(parts, caller)),
     },
   };
+}
+
+/** The cap in USD with the least left, of those of the key or token and of its parent keys. */
+async function tightestCap(
+  { stores: { store }, clock }: AccountParts,
+  { capId, budgets }: Caller,
+): Promise<{ limitNano: Nano; leftNano: Nano; period: CapPeriod } | undefined> {
+  const ids = [capId ?? [], budgets?.parentIds ?? []].flat();
+  const caps = await cappedSpending(store, ids, clock.nowMs());
+  return [...caps.values()]
+    .flatMap(({ usdLimitNano: limitNano, usdNano, period }) => {
+      if (limitNano === undefined) return [];
+      return { limitNano, leftNano: larger(ZERO, nano(limitNano - usdNano)), period };
+    })
+    .toSorted((one, other) => (one.leftNano < other.leftNano ? -1 : 1))[0];
 }
 
 const RESETS = { EPOCH: 'daily', WEEK: 'weekly', MONTH: 'monthly', LIFETIME: null } as const;

@@ -307,6 +307,7 @@ async function countedSince(
 interface CappedSpending extends Spending {
   /** `undefined` if only daily credit is limited. */
   readonly usdLimitNano: Nano | undefined;
+  readonly period: CapPeriod;
 }
 
 interface CappedRow {
@@ -339,8 +340,8 @@ export async function cappedSpending(
     rows.map((row) => {
       const isCurrent = Number(row.period_start_ms) >= periodStartMs(row.period, nowMs);
       const spent = isCurrent ? spendingOf(row.usd_spent_nano, row.diem_spent_nano) : NOTHING_SPENT;
-      const limit = row.usd_limit_nano;
-      return [row.id, { ...spent, usdLimitNano: limit === null ? undefined : nano(limit) }];
+      const { id, period, usd_limit_nano: limit } = row;
+      return [id, { ...spent, period, usdLimitNano: limit === null ? undefined : nano(limit) }];
     }),
   );
 }
