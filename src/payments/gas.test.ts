@@ -233,6 +233,22 @@ test('gas on Solana is what the fee payer has lost, also by a transaction that f
 });
 
 onEachStore('recorded gas', (fixture) => {
+  test('gas of a transaction from before a clock correction is recorded', async () => {
+    const store = await fixture.open(PAYMENTS_MIGRATIONS);
+    const clock = new TestClock();
+    const day = dayOf(clock.nowMs());
+    const transaction = { transaction: '0xa', network: 'eip155:8453', payer: '0xkey', number: 0n };
+    await storeSent(store, { ...transaction, sentMs: clock.nowMs() + 30 * DAY_MS });
+    const gasReader = async () => async () => ({ amount: 5n, paidMs: clock.nowMs() });
+    const rails = new Map([['eip155:8453', { gasReader }]]);
+    await recordGas({ store, clock, rails }, 'eip155:8453');
+    const { payments } = await readGas(store, day, day, 10);
+    assert.deepEqual(
+      payments.map(({ amount }) => amount),
+      [5n],
+    );
+  });
+
   test('the books have each payment in its coin, and the sums of the database equal the journal', async () => {
     const store = await fixture.open([...LEDGER_MIGRATIONS, ...PAYMENTS_MIGRATIONS]);
     const clock = new TestClock();

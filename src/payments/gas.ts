@@ -14,6 +14,8 @@ import type { Rail, SentTransaction } from './rail.ts';
 
 const FIRST_CHECK_MS = 20 * SECOND_MS;
 const MAX_WAIT_MS = 3_600 * SECOND_MS;
+/** A later check than any can be was written before the clock was set back. `$2` is the time. */
+const IS_DUE = `(next_check_ms <= $2 OR next_check_ms > $2 + ${MAX_WAIT_MS})`;
 const MAX_CHECKED = 50;
 /** A lagging node may lack a receipt. */
 const DEAD_AFTER_MS = DAY_MS;
@@ -49,8 +51,8 @@ export async function recordGas(
   }>(
     `UPDATE payments_gas SET next_check_ms = $2 +
        CASE WHEN $2 - sent_ms > $4 THEN $4 WHEN sent_ms > $2 THEN $5 ELSE $5 + $2 - sent_ms END
-     WHERE amount IS NULL AND next_check_ms <= $2 AND tx_id IN (
-       SELECT tx_id FROM payments_gas WHERE amount IS NULL AND network = $1 AND next_check_ms <= $2
+     WHERE amount IS NULL AND ${IS_DUE} AND tx_id IN (
+       SELECT tx_id FROM payments_gas WHERE amount IS NULL AND network = $1 AND ${IS_DUE}
        ORDER BY next_check_ms LIMIT $3)
      RETURNING tx_id, network, payer, number, sent_ms`,
     [network, nowMs, MAX_CHECKED, MAX_WAIT_MS, FIRST_CHECK_MS],
