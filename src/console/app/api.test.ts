@@ -7,7 +7,7 @@ const page = {
   location: { origin: 'http://localhost' },
 };
 replaceGlobals({ ...page, fetch });
-const { call, onSignedOut, useCsrfToken } = await import('./api.ts');
+const { call, callOnce, onSignedOut, useCsrfToken } = await import('./api.ts');
 
 test('only a failed authentication ends the session', async () => {
   let ends = 0;
@@ -19,4 +19,19 @@ test('only a failed authentication ends the session', async () => {
     await assert.rejects(call('/chat/completions'), { status: 401, code });
   }
   assert.equal(ends, 1);
+});
+
+test('a request keeps its idempotency key until the server has accepted or rejected it', async () => {
+  const keys: (string | null)[] = [];
+  for (const status of [502, 409, 429, 401, 200, 400, 200]) {
+    globalThis.fetch = async (_url, options) => {
+      keys.push(new Headers(options?.headers).get('idempotency-key'));
+      return Response.json({}, { status });
+    };
+    await callOnce('/batches', { input_file_id: 'f' }).catch(() => undefined);
+  }
+  const [lost] = keys;
+  // The server still runs the lost request, then rejects repetitions before it looks for their key.
+  assert.deepEqual(keys.slice(0, 5), [lost, lost, lost, lost, lost]);
+  assert.equal(new Set(keys).size, 3);
 });

@@ -90,6 +90,8 @@ export async function call<T>(path: string, options: CallOptions = {}): Promise<
 
 /** Keys of requests without a response of the server, by path and body. */
 const unanswered = new Map<string, string>();
+/** Errors of a repetition that say nothing about the first request, which may still run. */
+const UNDECIDED = new Set([401, 408, 409, 429]);
 
 /**
  * Sends a POST that creates something. If its response was lost, the same request has the same
@@ -107,7 +109,7 @@ export async function callOnce<T>(path: string, body: unknown): Promise<T> {
   } catch (error) {
     const { status } = ApiError.of(error);
     // Without a status, and after an error of a proxy, the server may have created it.
-    if (status >= 400 && status < 500 && status !== 408) unanswered.delete(wanted);
+    if (status >= 400 && status < 500 && !UNDECIDED.has(status)) unanswered.delete(wanted);
     throw error;
   }
 }
