@@ -26,3 +26,12 @@ test('a proxy may add the port of the caller to its address', () => {
   assert.equal(addressOf('unknown'), undefined);
   assert.equal(addressOf('203.0.113.7:x'), undefined);
 });
+
+test('a trusted proxy is known by its address with a port, behind another proxy', () => {
+  const read = forwardedBy(['10.0.0.0/8', 'fd00::/8']);
+  for (const proxy of ['10.0.0.2', '10.0.0.2:50124', '[fd00::2]:50124']) {
+    const headers = { 'x-forwarded-for': `198.51.100.1, 203.0.113.7:50123, ${proxy}` };
+    const request = { headers, socket: { remoteAddress: '10.0.0.1' } };
+    assert.equal(read?.(request as unknown as IncomingMessage), '203.0.113.7', proxy); // as above
+  }
+});

@@ -8,6 +8,10 @@ import type { Config } from '../config/config.ts';
 /** An address with the port that some proxies add: of version 4, or of version 6 in brackets. */
 const PORT = /^(?:([\d.]+):\d+|\[([\da-f:.]+)\](?::\d+)?)$/i;
 
+function withoutPort(address: string): string {
+  return address.replace(PORT, '$1$2');
+}
+
 /** Returns a reader of `X-Forwarded-For`; `undefined` if no proxy is trusted. */
 export function forwardedBy(
   trusted: boolean | readonly string[],
@@ -15,13 +19,12 @@ export function forwardedBy(
   if (trusted === false) return undefined;
   // Proxies append to the header of the caller, so `true` trusts only the connected peer; with the
   // whole list every caller could choose its address.
-  const trusts =
-    trusted === true
-      ? (_address: string, hop: number): boolean => hop === 0
-      : proxyAddress.compile([...trusted]);
+  const isListed = trusted === true ? undefined : proxyAddress.compile([...trusted]);
+  const trusts = (address: string, hop: number): boolean =>
+    isListed === undefined ? hop === 0 : isListed(withoutPort(address), hop);
   return (request) => {
     if (request.headers['x-forwarded-for'] === undefined) return undefined;
-    const address = proxyAddress(request, trusts).replace(PORT, '$1$2');
+    const address = withoutPort(proxyAddress(request, trusts));
     // Falls back to the address of the proxy.
     return isIP(address) === 0 ? undefined : address;
   };
