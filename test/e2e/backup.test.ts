@@ -18,6 +18,7 @@ import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { DAY_MS, HOUR_MS, MINUTE_MS, systemClock } from '../../src/core/clock.ts';
 import { runCommand } from '../../src/cli/cli.ts';
+import { openDestination } from '../../src/server/backup/destination.ts';
 import { type TestApp, type TestAppOptions, startTestApp } from '../app/test-app.ts';
 import { emptyPostgresDatabase } from '../databases/postgres.ts';
 import { type LogLine, memoryLog } from '../support/memory-log.ts';
@@ -280,6 +281,18 @@ ${more}`;
       left.slice(1),
     );
     await app.stop();
+  });
+
+  test('parts of killed copies are deleted even if they leave no space for the next copy', async () => {
+    const folder = emptyFolder();
+    const name = 'farebox-20250101T000000000Z.tar.gz.part';
+    writeFileSync(join(folder, name), 'a part');
+    utimesSync(join(folder, name), 1, 1);
+    const destination = await openDestination(folder, undefined);
+    // Any failed copy behaves like that to a full disk.
+    const missing = join(root, 'missing');
+    await assert.rejects(destination.put(missing, wrongName(2026), () => undefined));
+    assert.ok(!existsSync(join(folder, name)));
   });
 
   test('backups by hand to another place are kept', async () => {

@@ -1,6 +1,6 @@
 /** Destinations of backups: a folder, or a bucket of S3-compatible storage (`s3://bucket/prefix`). */
 import { createReadStream, createWriteStream } from 'node:fs';
-import { copyFile, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -59,8 +59,10 @@ class Folder implements Destination {
     await mkdir(this.#path, { recursive: true });
     const location = join(this.#path, name);
     const part = `${location}.part`;
-    await copyFile(file, part);
+    // Before the copy, so that old parts cannot leave too little space for it.
+    await writeFile(part, '');
     await this.#removeParts(part);
+    await copyFile(file, part);
     await flushFile(part);
     await rename(part, location);
     await flushNames(this.#path);
