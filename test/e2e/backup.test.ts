@@ -480,6 +480,23 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     storage.closeAllConnections();
     storage.close();
   });
+
+  test('a server that stops while a backup begins does not report the backup before it', async () => {
+    const dataFolder = emptyFolder();
+    const yaml = yamlOf('backup: { to: ./kept }');
+    writeFileSync(join(dataFolder, 'farebox.yaml'), yaml);
+    const lines: LogLine[] = [];
+    const log = memoryLog(lines);
+    const { app, runMinute } = await startWithMinutes({ yaml, dataFolder, log });
+    await app.app.stores.store.query(
+      "INSERT INTO backup_run (id, started_ms, ended_ms) VALUES ('before', $1, $1)",
+      [Date.now() - 2 * DAY_MS],
+    );
+    runMinute();
+    await app.stop();
+    const shown = lines.map(({ message }) => message).filter((text) => /backup/i.test(text));
+    assert.deepEqual(shown, []);
+  });
 });
 
 /** Starts an app whose clock is ahead. `runMinute` runs the jobs of a minute. */

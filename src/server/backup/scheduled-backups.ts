@@ -132,15 +132,17 @@ export class ScheduledBackups implements Feature {
     const { request, onFailed } = this.#options;
     const entry = siblingUrl(import.meta.url, './backup-worker');
     try {
-      await new Promise<void>((resolve, reject) => {
+      const hasEnded = await new Promise<boolean>((resolve, reject) => {
         this.#worker = new Worker(entry, {
           workerData: { ...request, inForce: config.current },
           env: { ...request?.env },
         });
+        this.#worker.once('message', () => resolve(true));
         this.#worker.once('error', reject);
-        this.#worker.once('exit', () => resolve());
+        this.#worker.once('exit', () => resolve(false));
       });
-      await this.#endInterrupted();
+      // The stop of the server has terminated the worker.
+      if (!hasEnded) return await this.#endInterrupted();
       await this.refresh();
       const [run] = await this.runs(1);
       if (run?.problem === '')
@@ -157,7 +159,7 @@ export class ScheduledBackups implements Feature {
     }
   }
 
-  /** Ends the run of a worker that was terminated, so that the next one is due in an hour. */
+  /** Ends the run of a terminated worker, if it has begun one, so that the next one is due in an hour. */
   async #endInterrupted(): Promise<void> {
     const [run] = await this.runs(1);
     if (run?.endedMs !== 0) return;
