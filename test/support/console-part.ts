@@ -39,16 +39,20 @@ export async function consolePart(
     document,
     window,
     Element: window.Element,
-    location: { origin: 'http://localhost' },
+    location: { origin: 'http://localhost', pathname: '/console', search: '' },
+    addEventListener: () => undefined,
+    removeEventListener: () => undefined,
   };
   replaceGlobals({ ...page, fetch });
   // An overlay is a dialog, which the document does not implement.
   Object.assign(window.Element.prototype, { showModal: () => undefined, close: () => undefined });
   const contents = `import { h, render } from 'preact';
+    import { LocationProvider } from 'preact-iso';
     import { session } from '${APP}session.ts';
     import { ${component} as Component } from '${APP}${path}';
     session.value = { rights: ${JSON.stringify(rights)} };
-    export const show = (props) => render(h(Component, props), document.body);`;
+    export const show = (props) =>
+      render(h(LocationProvider, null, h(Component, props)), document.body);`;
   const { outputFiles } = await build({
     stdin: { contents, resolveDir: APP, loader: 'tsx' },
     bundle: true,

@@ -221,5 +221,7 @@ describe('/admin of the running service', () => {
     const { status, body } = await call(bench.farebox, path, { secret: operator });
     assert.equal(status, 400);
     assert.match(JSON.stringify(body), new RegExp(`Must be ${date(today + 1)} or later`));
+    const usual = await call(bench.farebox, '/admin/books', { secret: operator });
+    assert.match(JSON.stringify(usual.body), new RegExp(`Must be ${date(today + 1)} or later`));
   });
 });

@@ -6,7 +6,9 @@ const Day = z.iso.date();
 const Usd = z.string();
 
 export const BooksQuery = z.object({
-  from: Day.optional().describe('First UTC day; default: the first day of the month of `to`.'),
+  from: Day.optional().describe(
+    'First UTC day; default: the first day of the month of `to`, or of the stored postings if later.',
+  ),
   to: Day.optional().describe('Last UTC day; default: today. At most 366 days in all.'),
   format: z
     .enum(['json', 'csv', 'beancount'])

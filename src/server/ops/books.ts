@@ -24,7 +24,7 @@ async function sendBooks(parts: FeatureParts, context: RequestContext): Promise<
   const wholeDay = await firstWholeDay(parts.stores.store);
   const fromDay =
     from === undefined
-      ? Math.max(dayOf(Date.parse(`${dateOf(toDay).slice(0, 7)}-01`)), wholeDay)
+      ? Math.min(toDay, Math.max(dayOf(Date.parse(`${dateOf(toDay).slice(0, 7)}-01`)), wholeDay))
       : dayOf(Date.parse(from));
   if (fromDay < wholeDay) {
     const message = `Must be ${dateOf(wholeDay)} or later, because older postings were deleted`;

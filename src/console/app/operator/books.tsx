@@ -43,8 +43,9 @@ const COLUMNS: readonly Column<Sum>[] = [
 export function Books() {
   const { filters, change } = useAddress('from', 'to');
   const to = filters.to || dayBefore(0);
-  const from = filters.from || `${to.slice(0, 7)}-01`;
-  const books = useCall<BooksResponse>(`/admin/books${query({ from, to })}`);
+  const books = useCall<BooksResponse>(`/admin/books${query({ from: filters.from, to })}`);
+  // Without a choice the server begins with the month, or with the first day of stored postings.
+  const from = filters.from || (books.data?.from ?? `${to.slice(0, 7)}-01`);
   return (
     <>
       <PageHead
