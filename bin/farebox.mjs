@@ -6,6 +6,7 @@
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import module, { createRequire } from 'node:module';
+import { constants } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
@@ -85,6 +86,8 @@ if (runtime === undefined || runtime === process.execPath) {
   child.on('exit', (code, signal) => {
     if (signal === null) process.exit(code ?? 1);
     stopForwarding();
+    // The first process of a container ignores the signal.
+    process.exitCode = 128 + constants.signals[signal];
     process.kill(process.pid, signal);
   });
 }

@@ -56,3 +56,11 @@ test('the command ends by the signal that has ended its program', () => {
     assert.deepEqual([status, signal], [null, wanted]);
   }
 });
+
+test('as the first process of a container the command exits with the code of the signal', () => {
+  const command = install('#!/bin/sh\nkill -KILL $$\n');
+  // The kernel ignores a signal that such a process sends to itself.
+  const first = ['--import', 'data:text/javascript,process.kill = () => true'];
+  const { status } = spawnSync(process.execPath, [...first, command, 'serve']);
+  assert.equal(status, 137);
+});
