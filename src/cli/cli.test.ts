@@ -13,7 +13,7 @@ import {
 import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { type TestContext, after, before, describe, test } from 'node:test';
 import { DatabaseSync } from 'node:sqlite';
 import { type ProcessResponses, processResponses } from '../../test/app/process-responses.ts';
 import { freePort } from '../../test/support/free-port.ts';
@@ -577,7 +577,8 @@ describe('wrong usage', () => {
   });
 });
 
-test('a changed `log.level` applies to a running server', async (t) => {
+/** Watches a configuration file, as a server does. */
+async function watchFile(t: TestContext, yaml: string) {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-level-'));
   t.after(() => rmSync(folder, { recursive: true }));
   const file = join(folder, 'farebox.yaml');
@@ -590,20 +591,31 @@ test('a changed `log.level` applies to a running server', async (t) => {
     stderr: { write: (text) => written.push(text) },
     onSignal: () => undefined,
   };
-  writeFileSync(file, 'log: { level: silent }\n');
+  writeFileSync(file, yaml);
   const settings = await loadConfig(terminal);
   assert.ok(settings.ok);
   const log = logFor(terminal, settings.config, true);
   const app = { configure: () => undefined } as unknown as App; // no other member is used
   const watch = watchSettings(terminal, app, settings, log);
   t.after(() => watch.stop());
+  const change = async (next: string): Promise<void> => {
+    writeFileSync(file, next);
+    await watch.check(true);
+  };
+  return { log, change, messages: () => written.map((line) => JSON.parse(line).msg) };
+}
+
+test('a changed `log.level` applies to a running server', async (t) => {
+  const { log, change, messages } = await watchFile(t, 'log: { level: silent }\n');
   log.error({}, 'Before');
-  writeFileSync(file, 'log: { level: warn }\n');
-  await watch.check(true);
+  await change('log: { level: warn }\n');
   log.info({}, 'Below');
   log.warn({}, 'After');
-  assert.deepEqual(
-    written.map((line) => JSON.parse(line).msg),
-    ['After'],
-  );
+  assert.deepEqual(messages(), ['After']);
+});
+
+test('a change that needs a restart is not logged as applied', async (t) => {
+  const { change, messages } = await watchFile(t, '');
+  await change('service: { title: Shop }\n');
+  assert.deepEqual(messages(), ['Restart the server to apply these sections']);
 });

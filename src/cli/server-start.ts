@@ -146,7 +146,7 @@ export function watchSettings(
       log.setLevel(next.log.level);
       app.configure(next);
       const applied = changed.filter((name) => !restart.includes(name));
-      log.info({ changed: applied }, 'Applied the changed configuration');
+      if (applied.length > 0) log.info({ changed: applied }, 'Applied the changed configuration');
       if (restart.length === 0) return;
       log.warn({ sections: restart }, 'Restart the server to apply these sections');
     },
