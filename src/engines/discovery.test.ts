@@ -16,6 +16,7 @@ import { silentLog } from '../core/log.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
 import { until } from '../../test/support/until.ts';
 import { discoverEngines, type LocalEngine, USUAL_TARGETS } from './discovery.ts';
+import { LocalEngines } from './embedded/embedded.ts';
 import { EngineRegistry } from './registry.ts';
 import { startTestLlama } from '../../test/support/test-llama.ts';
 
@@ -313,15 +314,7 @@ suite('engines on local ports', () => {
     for (const id of ['first', 'second', 'own'])
       urls.push(`${await jsonServer({ '/v1/models': listOf({ id }) })}/v1`);
     const [own = '', ...found] = urls.toReversed();
-    const configOf = async (yaml: string): Promise<Config> => {
-      const common = `embedded: { enabled: false }\ndiscovery: { urls: ${JSON.stringify(found)} }\n`;
-      const readFile = async (path: string) =>
-        path === '/srv/farebox.yaml' ? common + yaml : undefined;
-      const loaded = await loadConfig({ env: {}, cwd: '/srv', readFile });
-      assert.ok(loaded.ok);
-      return loaded.config;
-    };
-    const config = { current: await configOf('') };
+    const config = { current: await configOf(found) };
     const registry = new EngineRegistry({
       config,
       clock: systemClock(),
@@ -344,6 +337,7 @@ suite('engines on local ports', () => {
     assert.deepEqual(new Set(await served()), new Set(['first', 'second']));
     const model = 'id: own, context: 10, price: { input: 1, output: 1 }';
     config.current = await configOf(
+      found,
       `engines: { vllm: { url: ${own} } }\nmodels: [{ ${model}, replicas: [{ engine: vllm }] }]\n`,
     );
     registry.configure();
@@ -360,4 +354,34 @@ suite('engines on local ports', () => {
       await until(() => current().sort().join() === ids.join(), ids.join(), 200);
     }
   });
+
+  test('a change of the configuration that renames a found engine is reported at once', async (t) => {
+    const found = [`${await jsonServer({ '/v1/models': listOf({ id: 'm' }) })}/v1`];
+    let changes = 0;
+    const local = new LocalEngines({
+      config: await configOf(found),
+      clock: systemClock(),
+      ids: seededIds(1),
+      log: silentLog,
+      onChange: () => (changes += 1),
+    });
+    t.after(() => local.stop());
+    await local.start();
+    await until(() => !local.areStarting, 'the start', 200);
+    changes = 0;
+    const changed = await configOf(found, 'engines: { vllm: { url: "http://127.0.0.1:1/v1" } }\n');
+    // Each worker reports the change.
+    for (let worker = 0; worker < 2; worker += 1) local.configure(changed);
+    assert.deepEqual([changes, local.engines().map(({ id }) => id)], [1, ['vllm-2']]);
+  });
 });
+
+/** The configuration of a server that looks for engines at `urls`. */
+async function configOf(urls: readonly string[], yaml = ''): Promise<Config> {
+  const common = `embedded: { enabled: false }\ndiscovery: { urls: ${JSON.stringify(urls)} }\n`;
+  const readFile = async (path: string) =>
+    path === '/srv/farebox.yaml' ? common + yaml : undefined;
+  const loaded = await loadConfig({ env: {}, cwd: '/srv', readFile });
+  assert.ok(loaded.ok);
+  return loaded.config;
+}

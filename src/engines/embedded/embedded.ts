@@ -180,11 +180,13 @@ export class LocalEngines implements LocalEngineSource {
 
   configure(config: Config): void {
     const { discovery } = this.#config;
+    const names = this.#named().map(({ id }) => id);
     this.#config = config;
     // Before the start, the start applies it.
     if (this.#firstLook !== undefined && !isDeepStrictEqual(discovery, config.discovery))
       void this.#lookAgain();
-    if (this.#demo !== undefined) this.#changed();
+    const isRenamed = this.#named().some(({ id }, at) => id !== names[at]);
+    if (isRenamed || this.#demo !== undefined) this.#changed();
     // Before the start, the start applies it.
     if (this.#isStarted) void this.#startProviders();
   }
