@@ -94,7 +94,7 @@ export const METRICS = {
   backupSuccess: shared(
     'farebox_backup_last_success_timestamp_seconds',
     [],
-    'Unix time of the last successful backup. Without one: 0 if backups are scheduled, otherwise no value.',
+    'Unix time of the last successful backup to `backup.to`. Without one: 0 if backups are scheduled, otherwise no value.',
   ),
   journal: gauge(
     'farebox_settle_journal_entries',

@@ -443,6 +443,28 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     await later.app.stop();
   });
 
+  test('a backup to another place is not the last success of the configured one', async (t) => {
+    const folder = emptyFolder();
+    const dataFolder = join(folder, 'data');
+    const yaml = yamlOf(`backup: { to: ${join(folder, 'kept')}, everyHours: 0 }`);
+    writeFileSync(join(folder, 'farebox.yaml'), yaml);
+    const { app, runMinute } = await startWithMinutes({ yaml, dataFolder });
+    t.after(() => app.stop());
+    const lastSuccess = async (): Promise<string | null> => {
+      runMinute();
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      const ready = await fetch(`${app.app.address}/readyz`);
+      const { parts } = (await ready.json()) as {
+        parts: { backups: { lastSuccessAt: string | null } };
+      };
+      return parts.backups.lastSuccessAt;
+    };
+    await backup(folder, '--to', './other');
+    assert.equal(await lastSuccess(), null);
+    await backup(folder);
+    await until(async () => (await lastSuccess()) ?? undefined);
+  });
+
   test('a backup that the stop of the server interrupts has failed, and is due again in an hour', async () => {
     const storage = createServer(() => undefined); // it never responds
     await new Promise<void>((resolve) => storage.listen(0, '127.0.0.1', resolve));

@@ -62,11 +62,13 @@ export class ScheduledBackups implements Feature {
     return this.#options.request !== undefined && to !== undefined && everyHours > 0;
   }
 
+  /** Reads `lastSuccessMs`: of backups to the configured place, or without one to any. */
   async refresh(): Promise<void> {
-    const rows = await this.#parts.stores.store.query<{ last: bigint | null }>(
+    const { config, stores } = this.#parts;
+    const rows = await stores.store.query<{ last: bigint | null }>(
       `SELECT max(ended_ms) AS last FROM backup_run
-       WHERE ended_ms > 0 AND ended_ms <= $1 AND problem = ''`,
-      [this.#latestMs()],
+       WHERE ended_ms > 0 AND ended_ms <= $1 AND problem = '' AND (place IN ('', $2) OR $2 = '')`,
+      [this.#latestMs(), config.current.backup.to ?? ''],
     );
     const last = rows[0]?.last ?? undefined;
     this.lastSuccessMs = last === undefined ? undefined : Number(last);

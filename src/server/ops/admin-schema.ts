@@ -229,7 +229,7 @@ export type BackupsResponse = z.infer<typeof BackupsResponse>;
 const BackupsResponse = z
   .object({
     isScheduled: z.boolean().describe('True if the configuration schedules backups.'),
-    lastSuccessAt: Time.nullable().describe('End of the last successful backup.'),
+    lastSuccessAt: Time.nullable().describe('End of the last successful backup to `backup.to`.'),
     data: z
       .array(
         z.object({
