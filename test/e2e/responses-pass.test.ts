@@ -261,6 +261,18 @@ describe('a Responses caller on an engine of the Responses API', () => {
     assert.deepEqual(answer.body.metadata, { team: 'a' });
   });
 
+  test('verbosity `auto`, which the API of engines lacks, is left out', async () => {
+    const format = { type: 'text' };
+    for (const [verbosity, text] of [
+      ['auto', { format }],
+      ['low', { format, verbosity: 'low' }],
+    ] as const) {
+      engine.script.push(responds(TURN));
+      const { status } = await post({ input: [USER], text: { format, verbosity } });
+      assert.deepEqual([status, sent().text], [200, text]);
+    }
+  });
+
   test('images and files reach the engine as they are', async () => {
     engine.script.push(responds({ output: [message('m', 'Seen')] }));
     const square = { width: 64, height: 64, channels: 3, background: 'red' } as const;

@@ -50,7 +50,7 @@ export function passedRequest(
   { history, referenced }: PassedItems,
   target: PassedTarget,
 ): Buffer {
-  const { input, tools, include } = source.body;
+  const { input, tools, include, text } = source.body;
   const own = Array.isArray(input) ? input.filter(isJsonObject) : textInput(input);
   const expanded = (item: JsonObject, isStored: boolean): JsonObject[] => {
     if (item['type'] === 'item_reference') {
@@ -79,6 +79,7 @@ export function passedRequest(
     input: isText ? input : items,
     tools: areSame ? tools : kept,
     include: included.includes(SEALED_REASONING) ? include : [...included, SEALED_REASONING],
+    text: engineText(text),
     store: false,
   };
   if (!areSame && kept?.length === 0) {
@@ -87,6 +88,13 @@ export function passedRequest(
   if (target.promptCacheKey !== undefined) changed['prompt_cache_key'] = target.promptCacheKey;
   for (const name of target.dialect.leaveOut) changed[name] = undefined;
   return spliceObject(source, changed);
+}
+
+/** Engines of this protocol have no verbosity `auto`, which is the default of this server. */
+function engineText(text: unknown): unknown {
+  return isJsonObject(text) && text['verbosity'] === 'auto'
+    ? { ...text, verbosity: undefined }
+    : text;
 }
 
 function textInput(text: unknown): JsonObject[] {
