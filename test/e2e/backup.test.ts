@@ -393,22 +393,27 @@ email: { host: 127.0.0.1, port: ${mailServer.port}, tls: none, user: farebox, pa
     await app.stop();
   });
 
-  test('a scheduled backup is of the database in force, not of one that needs a restart', async (t) => {
-    const dataFolder = emptyFolder();
-    const yaml = yamlOf(`backup: { to: ./kept }`);
-    const { app, runMinute } = await startWithMinutes({ yaml, dataFolder });
-    t.after(() => app.stop());
-    writeFileSync(join(dataFolder, 'farebox.yaml'), `${yaml}\ndatabase: sqlite:./another.db\n`);
-    runMinute();
-    const kept = await until(async () => {
-      const path = join(dataFolder, 'kept');
-      return existsSync(path) && readdirSync(path).length > 0 ? readdirSync(path) : undefined;
+  for (const [what, more] of [
+    ['another database, which needs a restart', 'database: sqlite:./another.db'],
+    ['an invalid section', 'rpc: 5'],
+  ] as const) {
+    test(`a scheduled backup is of the settings in force if the file has ${what}`, async (t) => {
+      const dataFolder = emptyFolder();
+      const yaml = yamlOf(`backup: { to: ./kept }`);
+      const { app, runMinute } = await startWithMinutes({ yaml, dataFolder });
+      t.after(() => app.stop());
+      writeFileSync(join(dataFolder, 'farebox.yaml'), `${yaml}\n${more}\n`);
+      runMinute();
+      const kept = await until(async () => {
+        const path = join(dataFolder, 'kept');
+        return existsSync(path) && readdirSync(path).length > 0 ? readdirSync(path) : undefined;
+      });
+      assert.equal(kept.length, 1);
+      assert.equal(existsSync(join(dataFolder, 'another.db')), false);
+      const { store } = app.app.stores;
+      assert.equal((await store.query('SELECT id FROM backup_run')).length, 1);
     });
-    assert.equal(kept.length, 1);
-    assert.equal(existsSync(join(dataFolder, 'another.db')), false);
-    const { store } = app.app.stores;
-    assert.equal((await store.query('SELECT id FROM backup_run')).length, 1);
-  });
+  }
 
   test('a backup of a killed process has failed, and is repeated after an hour', async () => {
     const dataFolder = emptyFolder();

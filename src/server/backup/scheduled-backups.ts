@@ -31,7 +31,7 @@ export interface BackupRun {
 }
 
 interface BackupOptions {
-  /** Input of the worker, which loads the configuration; without it nothing is scheduled. */
+  /** Input of the worker, which stores the files of the configuration; without it nothing is scheduled. */
   readonly request: BackupRequest | undefined;
   /** Receives `lastSuccessMs` after each refresh; 0 if scheduled backups never succeeded. */
   readonly onRead: (lastSuccessMs: number | undefined) => void;
