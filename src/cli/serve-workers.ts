@@ -9,7 +9,7 @@ import { type FirstOwner, openStores, welcomeOwner } from '../server/stores.ts';
 import { type Config, loadConfig, settingsInForce } from '../config/config.ts';
 import { MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
-import type { Log } from '../core/log.ts';
+import { type Log, reasonOf } from '../core/log.ts';
 import type { LeveledLog } from '../observability/log-writer.ts';
 import { countRejections } from '../server/unhandled-rejections.ts';
 import { serverDownloads } from './progress.ts';
@@ -161,12 +161,22 @@ class Primary {
 
   #launch(slot: Slot): void {
     const { console, log } = this.#options;
-    const worker = cluster.fork(console.env);
+    slot.startedMs = this.#clock.monotonicMs();
+    let worker: Worker;
+    try {
+      worker = cluster.fork(console.env);
+    } catch (error) {
+      return this.#ended(slot, undefined, reasonOf(error));
+    }
     slot.worker = worker;
     slot.isListening = false;
     let processId: string | undefined;
-    slot.startedMs = this.#clock.monotonicMs();
-    worker.on('error', (error) => log.debug({ reason: String(error) }, 'Worker channel failed'));
+    worker.on('error', (error) => {
+      log.debug({ reason: String(error) }, 'Worker channel failed');
+      // A process that could not be started does not exit.
+      const hasStarted = worker.process.pid !== undefined;
+      if (!hasStarted && slot.worker === worker) this.#ended(slot, undefined, reasonOf(error));
+    });
     worker.on('online', () => {
       worker.send({ kind: 'settings', settings: this.#settings } satisfies ToWorker);
       worker.send(this.#news());
@@ -187,7 +197,7 @@ class Primary {
     });
     worker.on('exit', (code, signal) => {
       if (processId !== undefined) this.#unreported.push(processId);
-      this.#ended(slot, worker, signal || `code ${code}`);
+      this.#ended(slot, worker.process.pid, signal || `code ${code}`);
       this.#reportEnded();
     });
   }
@@ -230,7 +240,7 @@ class Primary {
     }
   }
 
-  #ended(slot: Slot, worker: Worker, how: string): void {
+  #ended(slot: Slot, worker: number | undefined, how: string): void {
     slot.worker = undefined;
     slot.isListening = false;
     if (this.#stopping.signal.aborted) {
@@ -238,7 +248,7 @@ class Primary {
       return;
     }
     const { log } = this.#options;
-    log.error({ worker: worker.process.pid, how }, 'A worker ended');
+    log.error({ worker, how }, 'A worker ended');
     if (!this.#isListening) {
       // No worker ever listened. A restart would bury the reason that is on the terminal.
       this.#listening.resolve(undefined);

@@ -4,6 +4,7 @@
  * hold behind.
  */
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -154,6 +155,28 @@ test('all workers are restarted if all of them are killed at once', async () => 
   await soon('two new workers', PATIENCE_MS, async () => {
     const now = await workersOf();
     return now.length === 2 && now.every((one) => !before.includes(one)) ? now : undefined;
+  });
+  assert.equal(await end(farebox), 0);
+});
+
+test('a worker that cannot be started is tried again', async () => {
+  const database = await emptyPostgresDatabase();
+  const farebox = await start({ database }, ['--workers', '2']);
+  const pid = farebox.child.pid ?? 0;
+  const limit = (files: number): void => {
+    execFileSync('prlimit', ['--pid', String(pid), `--nofile=${files}:`]);
+  };
+  const [worker = 0, other = 0] = await childrenOf(pid);
+  // The first process has more open files already.
+  limit(10);
+  process.kill(worker, 'SIGKILL');
+  await soon('a failed start', PATIENCE_MS, async () =>
+    farebox.output().includes('EMFILE') ? true : undefined,
+  );
+  limit(4_096);
+  await soon('a new worker', PATIENCE_MS, async () => {
+    const now = await childrenOf(pid);
+    return now.length === 2 && now.includes(other) ? now : undefined;
   });
   assert.equal(await end(farebox), 0);
 });
