@@ -36,7 +36,7 @@ export interface ChildSpan extends Span {
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
-/** Deeper documents are rejected, because engines and `JSON.stringify` recurse. */
+/** Deeper documents of callers are rejected, because engines recurse. */
 export const MAX_JSON_DEPTH = 256;
 
 /**
@@ -171,7 +171,7 @@ export function childrenOf(bytes: Buffer, from = 0, options: ChildOptions = {}):
       if (depth === 0) isObject = byte === OPEN_OBJECT;
       nodes += 1;
       depth += 1;
-      if (depth > MAX_JSON_DEPTH) throw tooDeep();
+      if (isUnchecked && depth > MAX_JSON_DEPTH) throw tooDeep();
     } else if (byte === COLON) {
       nodes += 1;
       if (depth === 1 && start !== -1) {

@@ -163,7 +163,8 @@ test('the end of long strings with many backslashes is found', () => {
   }
 });
 
-test('too many levels are rejected', () => {
+test('too many levels are rejected in a document that is not parsed yet', () => {
   const bytes = Buffer.from(`{"a":${'['.repeat(300)}${']'.repeat(300)}}`);
-  assert.throws(() => childrenOf(bytes), { code: 'INVALID_JSON' });
+  assert.throws(() => childrenOf(bytes, 0, { isUnchecked: true }), { code: 'INVALID_JSON' });
+  assert.equal(childrenOf(bytes).spans[0]?.end, bytes.length - 1);
 });

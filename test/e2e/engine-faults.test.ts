@@ -186,6 +186,26 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     assert.match(body.error, /bad grammar/);
   });
 
+  test('a completion with a deeply nested member is charged and delivered', async () => {
+    const deep = `${'['.repeat(5_000)}${']'.repeat(5_000)}`;
+    for (const stream of [false, true]) {
+      const text = stream ? 'delta' : 'message';
+      const body = `{"id":"x","note":${deep},"choices":[{"index":0,"${text}":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":2}}`;
+      first.script.push({
+        kind: 'own',
+        answer: (response) => {
+          response.setHeader('content-type', stream ? 'text/event-stream' : 'application/json');
+          response.end(stream ? `data: ${body}\n\ndata: [DONE]\n\n` : body);
+        },
+      });
+      const answer = await chat({ model: 'single', stream });
+      const seen = await answer.text();
+      assert.equal(answer.status, 200, seen.slice(0, 200));
+      assert.match(seen, /"content":"Hi"/);
+      assert.match(seen, /"completion_tokens":2/);
+    }
+  });
+
   test('a prompt that the engine rejects as too long gets the context overflow error of SDKs', async () => {
     first.script.push({
       kind: 'status',
