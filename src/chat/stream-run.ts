@@ -125,7 +125,11 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
   protected override problemOf(outcome: EngineOutcome): Error | undefined {
     const { failure, isCutOff, isOver } = this.#stream;
     if (isCutOff) return undefined;
-    if (failure !== undefined) return this.faultOf(eventFailure(failure), eventFault);
+    if (failure !== undefined) {
+      const { engine = '' } = outcome.replica ?? {};
+      const message = this.plan.parts.engines.withoutSecrets(engine, failure.message);
+      return this.faultOf(eventFailure({ ...failure, message }), eventFault);
+    }
     if (!isOver) {
       if (!outcome.ok) return super.problemOf(outcome);
       // Ends the last event of an engine that omits the blank line after it.

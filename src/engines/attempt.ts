@@ -103,10 +103,12 @@ export class Attempt extends Exchange {
     return verdictOfError(this.status, this.refusal(), this.#call.isOptionalPath);
   }
 
+  /** The body of an error response, without the credentials of the engine. */
   refusal(): Buffer | null {
     if (this.status < 300) return null;
     const size = Math.min(this.#errorBytes, MAX_ERROR_BODY_BYTES);
-    return Buffer.concat(this.#errorChunks ?? [], size);
+    const body = Buffer.concat(this.#errorChunks ?? [], size).toString('latin1');
+    return Buffer.from(this.target.engine.withoutSecrets(body), 'latin1');
   }
 
   /** Milliseconds since the start of the attempt. */

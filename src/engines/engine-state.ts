@@ -32,6 +32,8 @@ const DEFAULT_TIME_LIMITS: TimeLimits = {
 };
 const DEFAULT_MAX_CONNECTIONS = 512;
 const DEFAULT_MAX_QUEUED = 1_024;
+/** Shorter header values would also match plain words. */
+const MIN_SECRET_CHARS = 6;
 
 export interface Waiter {
   readonly caller: string;
@@ -79,6 +81,17 @@ export class EngineState {
       clock,
       origins,
     });
+  }
+
+  /** Removes the credentials of the engine from its message, which can repeat request headers. */
+  withoutSecrets(message: string): string {
+    const { apiKey = '', headers = {} } = this.settings;
+    const secrets = [apiKey, ...Object.values(headers)];
+    return secrets.reduce(
+      (text, secret) =>
+        secret.length < MIN_SECRET_CHARS ? text : text.replaceAll(secret, '[secret]'),
+      message,
+    );
   }
 
   /** Base headers of a call of this caller. */

@@ -172,6 +172,11 @@ export class Engines {
       .some(({ engine, state }) => engine.hasSpareCapacity && state.isReadyFor(''));
   }
 
+  /** Removes the credentials of the engine from a message that it has sent. */
+  withoutSecrets(engineId: string, message: string): string {
+    return this.#engines.get(engineId)?.withoutSecrets(message) ?? message;
+  }
+
   get running(): number {
     return this.#context.running.size;
   }

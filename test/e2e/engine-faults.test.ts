@@ -19,9 +19,11 @@ engines:
   one: { url: ${first.url} }
   hasty: { url: ${first.url}, firstByteTimeoutMs: 400 }
   watched: { url: ${first.url}, idleTimeoutMs: 400 }
+  keyed: { url: ${first.url}, apiKey: engine-key-1, headers: { x-team: team-secret-2 } }
 models:
   - { id: hasty, type: text, context: 4096, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: hasty }] }
   - { id: watched, type: text, context: 4096, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: watched }] }
+  - { id: keyed, type: text, context: 4096, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: keyed }] }
   - { id: single, type: text, context: 4096, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: one }] }
 limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, tokensPerMinute: 100000000 }, S: *wide, M: *wide, L: *wide } } }, guard: { failures: 100000 } }
 `,
@@ -184,6 +186,25 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     const body = (await answer.json()) as { error: string };
     assert.equal(answer.status, 400);
     assert.match(body.error, /bad grammar/);
+  });
+
+  test('an error message of an engine is shown without the credentials of the engine', async () => {
+    const error = { message: 'Bearer engine-key-1 of team-secret-2 is invalid', code: 400 };
+    const event = `data: ${JSON.stringify({ error })}\n\n`;
+    first.script.push(
+      { kind: 'status', status: 422, body: JSON.stringify({ error }) },
+      {
+        kind: 'own',
+        answer: (response) => {
+          response.setHeader('content-type', 'text/event-stream');
+          response.end(event);
+        },
+      },
+    );
+    for (const stream of [false, true]) {
+      const text = await (await chat({ model: 'keyed', stream })).text();
+      assert.match(text, /Bearer \[secret\] of \[secret\] is invalid/);
+    }
   });
 
   test('a completion with a deeply nested member is charged and delivered', async () => {
