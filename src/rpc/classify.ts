@@ -28,6 +28,13 @@ export interface ItemResponse {
   readonly error: NodeError | undefined;
 }
 
+/** The node that sent a reply. */
+export interface ReplySource {
+  readonly family: Family;
+  /** An error that repeats one of them concerns the account of the operator. */
+  readonly secrets: readonly string[];
+}
+
 /** Larger error objects are passed on as a response without being read. */
 const MAX_ERROR_READ_BYTES = 65_536;
 const LETTER_N = 0x6e;
@@ -40,7 +47,7 @@ export function judgeItem(
   bytes: Buffer,
   span: ReplySpan,
   status: number,
-  family: Family,
+  { family, secrets }: ReplySource,
   hasId: boolean,
 ): ItemResponse | UpstreamFault {
   if (span.errorStart < 0 || bytes[span.errorStart] === LETTER_N) {
@@ -49,6 +56,8 @@ export function judgeItem(
     const outcome = hasId ? 'success' : 'unknown-id';
     return { kind: 'response', outcome, bytes, span, isNull, error: undefined };
   }
+  const text = bytes.subarray(span.errorStart, span.errorEnd);
+  if (secrets.some((secret) => text.includes(secret))) return 'auth';
   const error = readError(bytes, span.errorStart, span.errorEnd);
   // The body is from a gateway instead of a node.
   if (error === undefined) return faultOfStatus(status);

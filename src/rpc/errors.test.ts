@@ -19,7 +19,7 @@ import { echoNode, sendText } from '../../test/rpc/node.ts';
 import type { NodeResponse } from '../../test/rpc/node.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 
-const { bench, close } = benches();
+const { bench, close, proxyTo } = benches();
 after(close);
 
 interface NodeError {
@@ -295,6 +295,30 @@ describe('an error that says what one node lacks reaches the caller only if all 
       assert.deepEqual([...two.lines, ...three.lines, ...alike.lines], []);
     });
   }
+});
+
+test('an error that repeats a credential of the node does not reach the caller', async () => {
+  const secret = 'key-0123456789abcdef';
+  const error = {
+    from: 'a gateway',
+    code: 3,
+    network: NETWORK,
+    message: `execution reverted: ${secret}`,
+  };
+  const two = await bench([failing(error), failing(error)]);
+  const [first, second] = two.nodes;
+  const proxy = proxyTo([
+    { url: `${first!.url}/v2/${secret}?network=eth`, weight: 1e6 },
+    { url: second!.url, headers: { 'x-key': secret } },
+  ]);
+  for (const body of [call('eth_call'), [call('eth_call', 1), call('eth_call', 2)]]) {
+    const failed = await proxy.send(body).catch((fault: unknown) => fault);
+    assert.doesNotMatch(
+      JSON.stringify(failed) + String(Reflect.get(Object(failed), 'body')),
+      /key-0123/,
+    );
+  }
+  assert.doesNotMatch(JSON.stringify(proxy.lines), /key-0123/);
 });
 
 const MISSING: NodeError = {

@@ -11,8 +11,8 @@ import type { RpcSection } from '../config/config.ts';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import { peekReply, type ReplySpan, scanReply } from '../json/json-spans.ts';
 import { type CallIds, whoseId } from './call-ids.ts';
-import type { Family, Network } from './catalogue.ts';
-import { faultOfStatus, type ItemResponse, judgeItem } from './classify.ts';
+import type { Network } from './catalogue.ts';
+import { faultOfStatus, type ItemResponse, judgeItem, type ReplySource } from './classify.ts';
 import type { UpstreamFault } from './node-errors.ts';
 import {
   type ByteBudget,
@@ -148,13 +148,8 @@ export class NodeAttempt {
       const whose = item === undefined ? 'none' : whoseId(reply.body, item, ownId);
       if (whose === 'none' && isSizeRejection(reply, body)) return this.#rejectSize(body);
       if (item === undefined) return this.fail(statusFault(reply));
-      response = judgeItem(
-        reply.body,
-        item,
-        reply.status,
-        this.#run.network.family,
-        whose === 'own',
-      );
+      const { source } = this.upstream;
+      response = judgeItem(reply.body, item, reply.status, source, whose === 'own');
       // The late reply to another call must not reach this caller.
       if (whose === 'other' && typeof response !== 'string') response = 'stray';
     }
@@ -164,7 +159,7 @@ export class NodeAttempt {
   }
 
   async callMany(body: RequestBody, ids: IdRange, options: AttemptOptions): Promise<ManyReply> {
-    const { caller, network } = this.#run;
+    const { source } = this.upstream;
     const reply = await this.#exchange(body, ids.count, options);
     if ('kind' in reply) return reply;
     const scan = scanReply(reply.body);
@@ -176,12 +171,12 @@ export class NodeAttempt {
       !scan.ok && scan.isBatch && scan.reason !== 'count' && (scan.items.length > 0 || this.isLast);
     if (!scan.ok && !isPart) return this.fail(statusFault(reply));
     // One object for a batch: a fault of the node, or a node without batch support.
-    const alone = first && judgeItem(reply.body, first, reply.status, network.family, false);
+    const alone = first && judgeItem(reply.body, first, reply.status, source, false);
     if (typeof alone === 'string') return this.fail(alone);
-    const matched = scan.isBatch ? matchItems(reply, scan.items, ids, network.family) : NO_BATCH;
+    const matched = scan.isBatch ? matchItems(reply, scan.items, ids, source) : NO_BATCH;
     const fault = isPart ? 'broken' : matched.fault;
     if (fault === undefined) this.upstream.noteResponse(reply.tookMs);
-    else this.upstream.noteFault(fault, caller);
+    else this.upstream.noteFault(fault, this.#run.caller);
     const isNothing =
       !isPart && fault !== undefined && matched.responses.every((one) => one === undefined);
     return isNothing ? { kind: 'fault', fault, isSent: true, isAborted: false } : matched;
@@ -287,7 +282,7 @@ function matchItems(
   { body, status }: NodeReply,
   items: readonly ReplySpan[],
   { firstId, count }: IdRange,
-  family: Family,
+  source: ReplySource,
 ): Matched {
   const responses = Array.from<ItemResponse | undefined>({ length: count });
   const seen = new Uint8Array(count);
@@ -303,7 +298,7 @@ function matchItems(
       continue;
     }
     seen[position] = 1;
-    const response = judgeItem(body, item, status, family, true);
+    const response = judgeItem(body, item, status, source, true);
     if (typeof response === 'string') fault = response;
     else responses[position] = response;
   }

@@ -126,6 +126,8 @@ export interface NodeFailure {
 }
 
 export interface NodeClient {
+  /** The credentials in the URL and the headers of the node. */
+  readonly secrets: readonly string[];
   /** Never rejects. */
   post(request: PostRequest): Promise<NodeReply | NodeFailure>;
   /** Disables keep-alive, after a reply that belongs to no call of its connection. */
@@ -156,6 +158,7 @@ export function nodeClient(options: NodeClientOptions): NodeClient {
   });
   const node = { pool, path: `${url.pathname}${url.search}`, headers: headerList(url, headers) };
   return {
+    secrets: secretsOf(url, headers),
     post: (request) => new Promise((resolve) => send(node, request, request.timeoutMs, 0, resolve)),
     disableKeepAlive: () => pool.strayed(),
     close: () => pool.destroy(),
@@ -181,6 +184,19 @@ function headerList(url: URL, own: Readonly<Record<string, string>>): string[] {
   }
   for (const [name, value] of Object.entries(own)) headers[name.toLowerCase()] = value;
   return Object.entries(headers).flat();
+}
+
+/** Shorter texts, and words such as the name of a network, are no access keys. */
+const ACCESS_KEY = /^(?=.*\d).{16,}$/;
+const MIN_SECRET_CHARS = 6;
+
+function secretsOf(url: URL, headers: Readonly<Record<string, string>>): string[] {
+  const keys = [...url.pathname.split('/'), ...url.searchParams.values()];
+  const named = [unescape(url.password), ...Object.values(headers)];
+  return [
+    ...keys.filter((text) => ACCESS_KEY.test(text)),
+    ...named.filter(({ length }) => length >= MIN_SECRET_CHARS),
+  ];
 }
 
 type Settle = (reply: NodeReply | NodeFailure) => void;

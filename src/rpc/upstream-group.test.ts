@@ -42,6 +42,7 @@ function bench(weights: readonly number[]): Bench {
   let polls = 0;
   const upstreams = weights.map((weight, index) => {
     const client: NodeClient = {
+      secrets: [],
       post: async ({ body }) => {
         if (heads[index] === 'dead') return UNREACHABLE;
         const text = body instanceof Buffer ? body.toString() : '';

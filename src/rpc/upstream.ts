@@ -18,7 +18,7 @@ import { CircuitBreaker } from '../net/circuit-breaker.ts';
 import { type CallIds, whoseId } from './call-ids.ts';
 import { Capabilities } from './capabilities.ts';
 import { type Family, HEAD_METHOD, hexNumber, type Network, type Tag } from './catalogue.ts';
-import { faultOfStatus, judgeItem } from './classify.ts';
+import { faultOfStatus, judgeItem, type ReplySource } from './classify.ts';
 import type { NodeError, UpstreamFault } from './node-errors.ts';
 import { ResponseTimes } from './hedges.ts';
 import { ByteBudget, type NodeClient } from './node-client.ts';
@@ -93,6 +93,7 @@ const IDENTITY_METHOD: Readonly<Record<Family, string>> = {
 export class Upstream {
   readonly settings: UpstreamSettings;
   readonly client: NodeClient;
+  readonly source: ReplySource;
   readonly figures: NodeFigures;
   readonly share: NodeShare;
   readonly capabilities: Capabilities;
@@ -123,6 +124,7 @@ export class Upstream {
     const { client, clock } = dependencies;
     this.settings = settings;
     this.client = client;
+    this.source = { family: dependencies.network.family, secrets: client.secrets };
     this.figures = dependencies.figures;
     this.#parts = dependencies;
     this.#breaker = new CircuitBreaker(clock, BREAKER);
@@ -362,8 +364,7 @@ export class Upstream {
     const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
     if (item === undefined) return { fault: faultOfStatus(reply.status) };
     if (whoseId(reply.body, item, id) === 'other') return { fault: 'stray' };
-    const { family } = this.#parts.network;
-    const verdict = judgeItem(reply.body, item, reply.status, family, true);
+    const verdict = judgeItem(reply.body, item, reply.status, this.source, true);
     if (typeof verdict === 'string') return { fault: verdict };
     if (verdict.error !== undefined)
       return { fault: faultOfStatus(reply.status), error: verdict.error };
