@@ -32,7 +32,9 @@ const Quirks = group({
   fallbacks: z
     .boolean()
     .optional()
-    .describe('`true` if the engine accepts `fallbacks`. Default: LiteLLM only.'),
+    .describe(
+      '`true` passes `fallbacks` of chat requests on. The engine may then run other models at the price of the requested one, so the default is `false`.',
+    ),
   thinkingSwitch: z
     .boolean()
     .optional()

@@ -528,7 +528,7 @@ describe('a Messages caller of an engine of the same protocol', () => {
       { type: 'web_fetch_20250910', name: 'web_fetch' },
       ...BODY.tools,
     ];
-    const extra = { mcp_servers: [], speed: 'fast', container: 'c', inference_geo: 'us' };
+    const extra = { mcp_servers: [], speed: 'fast', container: 'c', fallbacks: [{ model: 'm' }] };
     const received = await post('/messages', { ...BODY, tools, ...extra });
     assert.equal(received.status, 200, received.text);
     assert.deepEqual(engine.seen[0]?.body.tools, BODY.tools);

@@ -426,7 +426,7 @@ describe('POST /images/generations', () => {
       sendJson(response, { ...made, data: [{ ...made.data[0], revised_prompt: 'A "tall" one' }] });
     });
     const [answer, nano] = await cost(() =>
-      post(path, { ...body, size: '64x64', user: 'me', num_images: 9 }),
+      post(path, { ...body, size: '64x64', user: 'me', num_images: 9, fallbacks: ['x'] }),
     );
     assert.equal(answer.status, 200, answer.text);
     assert.deepEqual(fixture.engine.last().json, {
@@ -1048,7 +1048,7 @@ describe('POST /audio/speech', () => {
   test('speech is charged by the characters of its text', async () => {
     speakWith(mp3);
     const [answer, nano] = await cost(async () => {
-      const spoken = await ask({ user: 'me' });
+      const spoken = await ask({ user: 'me', fallbacks: ['x'] });
       assert.equal(spoken.status, 200);
       assert.deepEqual(Buffer.from(await spoken.arrayBuffer()), mp3);
       return spoken;
@@ -1592,7 +1592,7 @@ describe('POST /rerank', () => {
   test('documents are ranked, in the format of Cohere and of Jina', async () => {
     fixture.engine.onJson(path, { results });
     const [answer, nano] = await cost(() =>
-      post(path, { ...body, top_n: 2, return_documents: true }),
+      post(path, { ...body, top_n: 2, return_documents: true, fallbacks: ['x'] }),
     );
     assert.equal(answer.status, 200, answer.text);
     assert.deepEqual(fixture.engine.last().json, {

@@ -21,6 +21,7 @@ import { type Log, reasonOf } from '../../core/log.ts';
 import { sniffMedia } from '../../core/media-type.ts';
 import { tokensAbout } from '../../core/token-count.ts';
 import type { MediaFiles, MediaWorkspace } from '../../documents/media-files.ts';
+import { OTHER_MODELS } from '../../engines/engines.ts';
 import { engineFault } from '../../engines/engine-refusal.ts';
 import type {
   EngineCall,
@@ -167,7 +168,7 @@ function engineBody(
   isOmitted: (field: string) => boolean,
 ): Buffer {
   const { user: _user, stream_format: _format, ...fields } = request;
-  const own = { model, voice, response_format: format };
+  const own = { ...OTHER_MODELS, model, voice, response_format: format };
   const sent = Object.entries({ ...fields, ...own }).filter(([name]) => !isOmitted(name));
   return jsonWithoutNulls(Object.fromEntries(sent));
 }

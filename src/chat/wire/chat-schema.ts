@@ -308,7 +308,9 @@ export const ChatBody = z.looseObject({
     .array(z.looseObject({ model: z.string().describe('Model name of the engine.') }))
     .max(MAX_FALLBACKS)
     .nullish()
-    .describe('Up to 10 alternative models, if the engine supports them.'),
+    .describe(
+      'Up to 10 alternative models. Ignored, unless the operator has allowed them for the engine.',
+    ),
   parallel_tool_calls: parallelToolCalls,
   response_format: ResponseFormat.nullish().describe('Format of the output.'),
   tool_choice: ToolChoice.nullish().describe(

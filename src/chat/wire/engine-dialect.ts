@@ -107,7 +107,6 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
     maxStops: Infinity,
     cacheMarks: true,
     prefill: ALWAYS,
-    fallbacks: true,
     leaveOutOfMessages: [],
   },
   mistral: {

@@ -171,6 +171,15 @@ test('no other name of the output cap reaches the engine', () => {
   assert.equal(sent({ mirostat: 2 })['mirostat'], 2);
 });
 
+test('no member that selects other models reaches the engine', () => {
+  const names = ['models', 'fallbacks', 'context_window_fallbacks', 'extra_body'];
+  const given = Object.fromEntries(names.map((name) => [name, [{ model: 'expensive' }]]));
+  for (const dialect of [{}, { dialect: 'litellm' }, { dialect: 'openrouter' }] as const) {
+    const body = sent(given, { dialect: dialectAt('10.0.0.1', dialect) });
+    for (const name of names) assert.equal(body[name], undefined);
+  }
+});
+
 test('the dialect selects the member names', () => {
   const openai = { dialect: dialectAt('api.openai.com') };
   assert.deepEqual(
@@ -228,7 +237,6 @@ test('a dialect is a preset by name or host, with the configured changes', () =>
   assert.deepEqual(sent(asked, { dialect: dialectAt('10.0.0.1', { dialect: 'litellm' }) }), {
     ...plain,
     max_tokens: 50,
-    fallbacks: [{ model: 'x' }],
     messages: roles('system', reasoned),
   });
   const quirks = {

@@ -8,6 +8,7 @@
  */
 import { REASONING_EFFORTS } from '../../core/reasoning-efforts.ts';
 import type { CatalogModel } from '../../catalog/catalog.ts';
+import { OTHER_MODELS } from '../../engines/engines.ts';
 import type { ChatRequest } from './chat-request.ts';
 import type { ChatMessage, ChatTool, ReasoningEffort } from './chat-schema.ts';
 import { sha256Hex } from '../../core/ids.ts';
@@ -37,10 +38,12 @@ export interface EngineTarget {
 }
 
 /**
- * Some engines use these members to exceed the output cap, to multiply the work or to access state
- * of other requests, which the hold does not cover. Other unknown members are passed on.
+ * Some engines use these members to run another model, to exceed the output cap, to multiply the work
+ * or to access state of other requests, which the hold does not cover. Other unknown members are
+ * passed on.
  */
 export const BEYOND_HOLD = {
+  ...OTHER_MODELS,
   best_of: undefined,
   chat_template: undefined,
   id_slot: undefined,
@@ -139,7 +142,7 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
     setThinking(fields, request, target);
     const isExtended = dialect.promptCacheRetention && request.isCacheExtended;
     fields['prompt_cache_retention'] = isExtended ? '24h' : undefined;
-    if (!dialect.fallbacks) fields['fallbacks'] = undefined;
+    if (dialect.fallbacks) fields['fallbacks'] = request.fields['fallbacks'];
     fields['verbosity'] = request.verbosity;
     const tier = fields['service_tier'];
     if (tier !== 'auto' && tier !== 'default') fields['service_tier'] = target.serviceTier;

@@ -1,4 +1,5 @@
 /** `POST /images/generations`: generates images from a text, in OpenAI's format. */
+import { OTHER_MODELS } from '../../engines/engines.ts';
 import { jsonWithoutNulls } from '../../json/json-text.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -88,6 +89,7 @@ function engineBody(
 ): Buffer {
   const { user: _user, stream: _stream, partial_images: _partial, ...fields } = request;
   const own = {
+    ...OTHER_MODELS,
     ...BEYOND_HOLD,
     ...(kindOf(request).size === undefined ? {} : BESIDE_SIZE),
     model,

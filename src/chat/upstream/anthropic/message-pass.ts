@@ -4,6 +4,7 @@
  */
 import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
 import { parsedJsonObject } from '../../../json/json-text.ts';
+import { OTHER_MODELS } from '../../../engines/engines.ts';
 import { readUsage } from '../../../engines/usage.ts';
 import { mostBytes, noOutput, outputBytes } from '../../wire/chat-choice.ts';
 import {
@@ -29,7 +30,14 @@ const OWN_TEXTS = [
   ...['encrypted_index', 'encrypted_content'].flatMap((name) => [`"${name}":""`, `"${name}": ""`]),
 ];
 /** Members for services of the provider with prices of their own, and those of this server. */
-const LEFT_OUT = ['container', 'inference_geo', 'mcp_servers', 'speed', 'svc_parameters'];
+const LEFT_OUT = [
+  'container',
+  'inference_geo',
+  'mcp_servers',
+  'speed',
+  'svc_parameters',
+  ...Object.keys(OTHER_MODELS),
+];
 
 const MAX_BETAS = 32;
 /** Names of betas that change prices or the authentication. */
