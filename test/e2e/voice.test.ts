@@ -207,19 +207,31 @@ describe('turns of the embedded voice', () => {
   });
 
   test('the voice is fetched after its first use, and callers get 503 until then', async () => {
-    const engine = engineOf({ speechModel: undefined });
+    const fetching = await startTestApp({
+      media: true,
+      download: true,
+      env: { HF_ENDPOINT: 'http://127.0.0.1:9' }, // nothing listens
+      yaml: `media: { ${await toySpeech(folder)} }`,
+    });
     try {
-      const { url, apiKey } = await engine.address();
-      const response = await fetch(`${url}/v1/audio/speech`, {
+      const isOffered = () => fetching.app.catalog.get('farebox-voice') !== undefined;
+      await until(isOffered, 'that the engine is up');
+      const response = await fetch(`${fetching.url}/audio/speech`, {
         method: 'POST',
-        headers: { authorization: `Bearer ${apiKey}` },
-        body: JSON.stringify({ input: 'Hello' }),
+        headers: {
+          authorization: `Bearer ${fetching.owner.secret}`,
+          'content-type': 'application/json',
+        },
+        body: JSON.stringify({ model: 'farebox-voice', voice: 'ljspeech', input: 'Hello' }),
       });
       assert.equal(response.status, 503);
       assert.equal(response.headers.get('retry-after'), '10');
-      assert.match(await response.text(), /The voice is being fetched/);
+      assert.deepEqual(await response.json(), {
+        error: 'The voice is being fetched',
+        code: 'MODEL_OFFLINE',
+      });
     } finally {
-      await engine.close();
+      await fetching.stop();
     }
   });
 });
