@@ -10,6 +10,7 @@ import {
   type KeyedEngine,
   startKeyedEngine,
 } from '../../../test/support/keyed-engine.ts';
+import { until } from '../../../test/support/until.ts';
 import type { ChangedConfig } from './config-editor-schema.ts';
 import type { EngineChoices, TestedEngine } from './engine-setup-schema.ts';
 
@@ -65,6 +66,20 @@ describe('an engine is connected by the routes of the operator', () => {
     const bedrock = providers.find(({ name }) => name === 'bedrock');
     assert.deepEqual(bedrock?.needs, [['region']]);
     assert.equal(bedrock.isKeySet, false);
+  });
+
+  test('an embedded engine of the server is not offered as a found server', async () => {
+    const embedded = await startTestApp({ embedded: true });
+    try {
+      await until(() => embedded.app.catalog.get('farebox-demo') !== undefined, 'the engine');
+      const secret = await embedded.key({ kind: 'ADMIN' });
+      const response = await fetch(`${embedded.url}/admin/engine-setup`, {
+        headers: { authorization: `Bearer ${secret}` },
+      });
+      assert.deepEqual(((await response.json()) as EngineChoices).found, []);
+    } finally {
+      await embedded.stop();
+    }
   });
 
   for (const [dialect, protocol] of [

@@ -114,8 +114,9 @@ async function choices({ editor, localEngines, env }: EngineSetupParts): Promise
   const used = new Set(
     Object.values(engines).map((one: unknown) => (one as { url?: unknown } | null)?.url),
   );
-  const found = localEngines.engines().flatMap(({ id, url, isOwn }) => {
-    return isOwn === true || used.has(url) ? [] : [{ name: id, url }];
+  // Only the processes of this server have a key.
+  const found = localEngines.engines().flatMap(({ id, url, apiKey }) => {
+    return apiKey !== undefined || used.has(url) ? [] : [{ name: id, url }];
   });
   const providers = Object.entries(KNOWN_PROVIDERS).map(([name, known]) => {
     const { engine, keyEnv, secrets = {}, needs = [] } = known;
