@@ -533,6 +533,20 @@ describe('wrong usage', () => {
     });
   }
 
+  test('the error stays in sight: one usage line and the command of the help follow it', async () => {
+    const { err } = await inEmptyFolder('keys', 'craete');
+    assert.equal(
+      err,
+      'There is no command "keys craete"; did you mean "keys create"?\n\nUsage: farebox keys [options] [command]\nHelp: farebox keys --help\n',
+    );
+    const option = await inEmptyFolder('credit', '5', '--acount', 'alice');
+    assert.match(
+      option.err,
+      /^"credit" has no option "--acount"; did you mean "--account"\?\n\nUsage: /,
+    );
+    assert.match(option.err, /\nHelp: farebox credit --help\n$/);
+  });
+
   test('a failure with --json prints one JSON document', async () => {
     for (const [argv, code, exit] of [
       ['keys craete --json', 'usage', 2],

@@ -112,7 +112,7 @@ function isUsage(error: unknown): boolean {
   return error instanceof UsageError || error instanceof CommanderError;
 }
 
-/** Prints a sentence, and the help if the usage is wrong; with `--json` one JSON document. */
+/** Prints a sentence, and where the help is if the usage is wrong; with `--json` one JSON document. */
 function reportFailure({ console, program }: Cli, error: unknown): void {
   const { argv, stdout, stderr } = console;
   const command = argv.reduce<CommandUnknownOpts>(
@@ -124,8 +124,15 @@ function reportFailure({ console, program }: Cli, error: unknown): void {
     const code = isUsage(error) ? 'usage' : 'failed';
     stdout.write(`${JSON.stringify({ error: { code, message } }, undefined, 2)}\n`);
   } else {
-    stderr.write(`${message}\n${isUsage(error) ? `\n${command.helpInformation()}` : ''}`);
+    stderr.write(`${message}\n${isUsage(error) ? usageLines(command) : ''}`);
   }
+}
+
+/** Not the whole help, because the error would scroll out of sight. */
+function usageLines(command: CommandUnknownOpts): string {
+  const words = command.parent === null ? '' : ` ${nameOf(command)}`;
+  const usage = command.createHelp().commandUsage(command);
+  return `\nUsage: ${usage}\nHelp: farebox${words} --help\n`;
 }
 
 function sentenceOf({ code, message }: CommanderError, command: CommandUnknownOpts): string {

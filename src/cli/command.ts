@@ -25,7 +25,7 @@ export const ACCOUNT = [
 ] as const;
 export const APPLIES_SOON = 'A running server applies the change within 3 seconds.';
 
-/** A wrong command line: prints the help and exits with code 2. */
+/** A wrong command line: prints the usage line and exits with code 2. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
