@@ -585,6 +585,9 @@ describe('wrong usage', () => {
       const { code, out } = await inEmptyFolder(...name.split(' '), '--help');
       assert.equal(code, 0);
       assert.ok(out.includes(`Usage: farebox ${name}`), name);
+      assert.doesNotMatch(out, /\(default: (?:\{\}|\[\]|"1")\)/, 'a value of the code');
+      const split = /^Example: .* Example: |^ +[\w, -]+,\n\S/m;
+      assert.doesNotMatch(out, split, 'lines that the terminal has joined or split');
     }
     const { out } = await inEmptyFolder('--help');
     for (const name of COMMANDS.map(nameOf)) assert.match(out, new RegExp(`^  ${name} `, 'm'));

@@ -38,9 +38,10 @@ interface AddOptions {
   readonly name?: string | undefined;
   readonly keyEnv?: string | undefined;
   readonly url?: string | undefined;
-  readonly set: readonly (readonly [name: string, value: string])[];
+  readonly set?: readonly (readonly [name: string, value: string])[] | undefined;
   readonly sell?: readonly string[] | undefined;
-  readonly markup: string;
+  /** The factor of the prices. */
+  readonly markup?: string | undefined;
   readonly prices?: string | undefined;
   readonly probe: boolean;
 }
@@ -58,15 +59,19 @@ list of --prices, and sells those that you choose at these prices plus the marku
 applies the change.
 
 Providers:
-  ${lines(NAMES, 92).join('\n  ')}`)
+  ${lines(NAMES, 76).join('\n  ')}`)
     .argument('<provider>', 'one of the providers above, or a URL such as http://127.0.0.1:8000/v1')
     .option('--key-env <name>', 'environment variable with the key (default: the usual one)')
     .option('--name <engine>', 'name of the engine (default: that of the provider)')
     .option('--url <url>', 'another address of the provider, such as a gateway', httpAddress)
-    .option('--set <name=value>', 'setting of the provider; can be repeated', setting, [])
+    .option('--set <name=value>', 'setting of the provider; can be repeated', setting)
     .option('--sell <model...>', 'models to sell, or "all" that have a price')
-    .option('--markup <percent>', 'markup on the prices of the supplier', markup, '1')
-    .option('--prices <file-or-url>', 'price list, as of "farebox prices import"')
+    .option(
+      '--markup <percent>',
+      'markup on the prices of the supplier, such as 20% (default: none)',
+      markup,
+    )
+    .option('--prices <file-or-url>', 'price list, as for "farebox prices import"')
     .option('--no-probe', 'do not call the provider')
     .option(...PROXY)
     .action(async (provider: string, options) => {
@@ -100,7 +105,7 @@ async function addEngine(cli: Cli, { name, known, url, options }: Addition): Pro
   const load = (changed: string): Promise<Config> => loadChanged(console, path, changed);
   const key = options.keyEnv === undefined ? undefined : { env: options.keyEnv };
   const entry = (used: Pick<EngineChoice, 'url' | 'protocol'>) =>
-    engineEntry({ known, key, settings: options.set, ...used });
+    engineEntry({ known, key, settings: options.set ?? [], ...used });
   let withIt = withEngine(text, name, entry({ url }));
   const config = await load(withIt);
   const engine = { name, isProtocolKnown: known !== undefined };
@@ -111,11 +116,12 @@ async function addEngine(cli: Cli, { name, known, url, options }: Addition): Pro
   const list = await pricesFor(cli, text, path, options.prices);
   const offered = offeredModels(tested?.models ?? [], { engine: name, known }, list);
   const sold = await chosenModels(cli, offered, options.sell);
-  const canImport = options.prices === undefined && options.markup === '1';
+  const factor = options.markup ?? '1';
+  const canImport = options.prices === undefined && factor === '1';
   const privacy = privacyOf(known === undefined ? url : undefined);
   const added = sold.map((one) => {
     const { id, model, priceKey } = one;
-    if (!canImport) return modelEntry(one, { engine: name, factor: options.markup, privacy });
+    if (!canImport) return modelEntry(one, { engine: name, factor, privacy });
     return { id, import: priceKey, privacy, replicas: [{ engine: name, model }] };
   });
   const final = withModels(withIt, added);
@@ -197,7 +203,7 @@ async function firstLine(input: AsyncIterable<Uint8Array | string> | undefined):
 
 function setting(
   text: string,
-  before: readonly (readonly [string, string])[],
+  before: readonly (readonly [string, string])[] = [],
 ): readonly (readonly [name: string, value: string])[] {
   const [, name, value] = /^([A-Za-z][\w.]{0,100})=(.+)$/s.exec(text) ?? [];
   if (name !== undefined && value !== undefined) return [...before, [name, value]];

@@ -1,4 +1,4 @@
-/** `farebox engines`: shows and fetches the packages of the embedded engines. */
+/** `farebox engines`: shows and downloads the packages of the embedded engines. */
 import { resolve } from 'node:path';
 import { InvalidArgumentError } from '@commander-js/extra-typings';
 import { type Config, PROVIDERS } from '../config/config.ts';
@@ -32,7 +32,7 @@ export function enginesCommands(cli: Cli): void {
     .description(`Show the embedded engines and the folders of their packages
 
 The packages are not part of the installation: the first start that needs an engine or a configured
-provider fetches them into the data folder. "farebox check" tests each engine.`)
+provider downloads them into the data folder. "farebox check" tests each engine.`)
     .action(async () => {
       const { config } = await cli.settings();
       const { dataFolder } = config;
@@ -50,14 +50,14 @@ provider fetches them into the data folder. "farebox check" tests each engine.`)
             engine,
             use,
             packages.join(', '),
-            folder ?? 'not fetched',
+            folder ?? 'not downloaded',
           ]),
         ),
       );
     });
   engines
     .command('pull')
-    .description(`Fetch the packages of embedded engines
+    .description(`Download the packages of embedded engines
 
 Engines:
 ${ENGINE_LINES.join('\n')}
@@ -68,7 +68,7 @@ The command verifies the checksum of every package and runs no script of a packa
 without internet access, run it on a machine of the same kind and copy the folder.`)
     .argument(
       '[engine...]',
-      'engines to fetch (default: all, and the configured providers)',
+      'engines to download (default: all, and the configured providers)',
       engineNamed,
     )
     .option('--into <folder>', 'target folder (default: "engines" in the data folder)')

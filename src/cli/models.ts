@@ -1,4 +1,4 @@
-/** `farebox models`: lists the models on offer with prices and engines; `models pull` fetches one. */
+/** `farebox models`: lists the models on offer with prices and engines; `models pull` downloads one. */
 import { request } from 'undici';
 import * as z from 'zod';
 import { Catalog, type Margin, marginsOf } from '../catalog/catalog.ts';

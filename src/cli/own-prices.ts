@@ -13,7 +13,7 @@ export function ownPricesCommand(cli: Cli): void {
   cli
     .group('accounts')
     .command('prices')
-    .description(`Show or set the own prices of an account
+    .description(`Show or set the prices of one account
 
 Without options, the command shows the list price, the price of the account, the cost of the supplier and
 the margin of each price. The file has the members of "plans.<name>.prices" of the configuration:

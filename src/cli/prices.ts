@@ -57,7 +57,6 @@ with --write. Comments in the configuration file stay.`)
       '--markup <percent>',
       'for example 20%, or anthropic=15% for a provider, or my-model=30% for a model; repeatable',
       markupOption,
-      new Map<string | undefined, string>(),
     )
     .option('--model <id...>', 'only these models')
     .option(
@@ -66,7 +65,7 @@ with --write. Comments in the configuration file stay.`)
     )
     .option('--write', 'write the configuration file')
     .option(...PROXY)
-    .action(async (source, { markup, model: ids, add = [], write = false, proxy }) => {
+    .action(async (source, { markup = new Map(), model: ids, add = [], write = false, proxy }) => {
       const { console } = cli;
       const { config, sources } = await cli.settings();
       const path = sources[0]?.path ?? '';
@@ -105,7 +104,7 @@ function endText(isChanged: boolean, write: boolean, path: string): string {
   return 'Nothing was written; add --write to change the configuration file\n';
 }
 
-function markupOption(text: string, before: Map<string | undefined, string>) {
+function markupOption(text: string, before: Markups = new Map()): Markups {
   const match = /^(?:(.+)=)?(\d+(?:\.\d+)?)%?$/.exec(text.trim());
   const [, name, percent = ''] = match ?? [];
   const factor = markupFactor(percent);

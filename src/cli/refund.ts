@@ -21,14 +21,15 @@ export function refundCommand(cli: Cli): void {
 A wallet gets back only credit from final payments. Credit from a payment that the chain can still revert
 is listed and kept (on Base for about 20 minutes after the payment, on Solana for 15 seconds). The refund is on the network of the latest payment of the wallet.
 
-The rail needs \`refundKey\`, whose address holds the USDC, and its gas key in the configuration. The
+The network needs "refundKey", whose address holds the USDC, and its gas key in the configuration. The
 server may run meanwhile. A refund that the chain rejects becomes credit again.
 
 For another account, or with --card, the credit from card payments is paid back to these cards, the newest
 payment first.
 
-Example: farebox refund 0x2f3C…91aB 4.50
-Example: farebox refund alice@example.com all`)
+Examples:
+  farebox refund 0x2f3C…91aB 4.50
+  farebox refund alice@example.com all`)
     .argument('[account]', 'address of the wallet, or id or name of the account')
     .argument('[amount]', 'amount in USD, or all')
     .option(

@@ -238,18 +238,18 @@ test('`fetchingOutage` computes percentage and return time from the rate of the 
     [{ bytesDone: 600, bytesPerSecond: 0.000_1 }, 60, 3_600_000],
   ] as const;
   for (const [fetched, percent, backAtMs] of cases) {
-    const reason = `is being fetched: ${percent} %`;
+    const reason = `is being downloaded: ${percent} %`;
     assert.deepEqual(fetchingOutage(1_000, fetched, 0), { reason, backAtMs });
   }
 });
 
-test('`missingPackages` names the command that fetches them', () => {
+test('`missingPackages` names the command that downloads them', () => {
   const nowhere = join(tmpdir(), seededIds(3).hex(4));
   const missing = { ...packageSet('cutout'), folder: 'cutout-of-another-version' };
   assert.equal(findPackages(missing, nowhere), undefined);
   assert.equal(
     missingPackages('cutout'),
-    'onnxruntime-node and sharp are not here: "farebox engines pull cutout" fetches them',
+    '"farebox engines pull cutout" downloads the missing onnxruntime-node, sharp',
   );
 });
 

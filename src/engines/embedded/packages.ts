@@ -18,7 +18,7 @@ export const ENGINE_USES = {
   sentences: 'embeddings of English sentences',
   cutout: 'background removal',
   speech: 'transcription and speech',
-  media: 'video and sound, where there is no ffmpeg',
+  media: 'video and audio, if ffmpeg is not installed',
 } as const;
 
 type ProgramSet = keyof typeof ENGINE_USES;
@@ -115,9 +115,7 @@ export function fetchedPackages(name: EngineSet, dataFolder: string | undefined)
 }
 
 export function missingPackages(name: EngineSet): string {
-  const names = enginePackages(name);
-  const [is, them] = names.length > 1 ? ['are', 'them'] : ['is', 'it'];
-  return `${names.join(' and ')} ${is} not here: "farebox engines pull ${name}" fetches ${them}`;
+  return `"farebox engines pull ${name}" downloads the missing ${enginePackages(name).join(', ')}`;
 }
 
 export function enginePackages(name: EngineSet): readonly string[] {
