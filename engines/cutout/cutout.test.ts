@@ -395,7 +395,7 @@ describe('the general model', () => {
     try {
       assert.equal((await send(picture, undefined, general)).model, 'person');
       await requested.promise;
-      assert.equal(general.modelOutage()?.reason, 'is being fetched: 50 %');
+      assert.equal(general.modelOutage()?.reason, 'is being downloaded: 50 %');
       gate.resolve();
       let answer = await send(picture, undefined, general);
       while (answer.model === 'person') answer = await send(picture, undefined, general);

@@ -97,7 +97,7 @@ serveEngine(async (given, report, dataFolder) => {
     if (used === undefined) {
       report({ type: 'used' });
       throw new Fault('MODEL_OFFLINE', {
-        message: 'The speech model is being fetched',
+        message: 'The speech model is being downloaded',
         retryAfterSeconds: RETRY_AFTER_SECONDS,
       });
     }

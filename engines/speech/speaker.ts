@@ -121,7 +121,7 @@ export class Speaker {
     if (files === undefined) {
       this.#parts.requestVoice();
       throw new Fault('MODEL_OFFLINE', {
-        message: 'The voice is being fetched',
+        message: 'The voice is being downloaded',
         retryAfterSeconds: RETRY_AFTER_SECONDS,
       });
     }

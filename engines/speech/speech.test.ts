@@ -168,10 +168,10 @@ describe('a fetched model', () => {
     try {
       const early = await transcribe(wav(toneSamples('a')), {}, fetched);
       assert.equal(early.status, 503);
-      assert.match(early.text, /being fetched/);
+      assert.match(early.text, /being downloaded/);
       assert.ok(Number(early.retryAfter) >= 1);
       await until(() => files.length > 0, 'the fetch');
-      assert.equal(fetched.modelOutage()?.reason, 'is being fetched: 9 %');
+      assert.equal(fetched.modelOutage()?.reason, 'is being downloaded: 9 %');
       gate.resolve();
       const hasFailed = () => fetched.modelOutage()?.reason.startsWith('could not') === true;
       await until(hasFailed, 'the end of the fetch');

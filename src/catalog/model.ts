@@ -19,7 +19,7 @@ import type { ModelPrivacy } from '../identity/identity.ts';
 
 /** Why a known model is unavailable: it is being fetched, or failed. */
 export interface ModelOutage {
-  /** For callers, after the name of the model: `is being fetched: 12 %`. */
+  /** For callers, after the name of the model: `is being downloaded: 12 %`. */
   readonly reason: string;
   /** Monotonic time in milliseconds of its return; missing if waiting does not help. */
   readonly backAtMs?: number;

@@ -96,20 +96,20 @@ test('a model that cannot be downloaded is not listed, and its error has the rea
   );
   const { offline, offlineReason } = await told('farebox-transcription');
   assert.equal(offline, true);
-  assert.equal(offlineReason, 'The model could not be fetched, which is tried again');
+  assert.equal(offlineReason, 'The model could not be downloaded; the server tries again');
   assert.equal(await isListed('farebox-transcription'), false);
   assert.equal(await isListed('farebox-cutout'), true);
   for (const model of [undefined, 'farebox-transcription']) {
     const answer = await ask('/video/transcriptions', { url: `${site.url}/talk.mp4`, model });
     const said = (await answer.json()) as { code: string; error: string };
     assert.deepEqual([answer.status, said.code], [503, 'MODEL_OFFLINE']);
-    assert.match(said.error, /farebox-transcription" could not be fetched/);
+    assert.match(said.error, /farebox-transcription" could not be downloaded/);
     assert.equal(answer.headers.get('retry-after'), null);
   }
   assert.deepEqual(site.asked, []);
   const spec = await told('qwen3-0.6b');
   assert.equal(spec.offline, true);
-  assert.match(spec.offlineReason ?? '', /could not be fetched from huggingface\.co/);
+  assert.match(spec.offlineReason ?? '', /could not be downloaded from huggingface\.co/);
   assert.equal(await isListed('qwen3-0.6b'), false);
 });
 

@@ -227,7 +227,7 @@ describe('turns of the embedded voice', () => {
       assert.equal(response.status, 503);
       assert.equal(response.headers.get('retry-after'), '10');
       assert.deepEqual(await response.json(), {
-        error: 'The voice is being fetched',
+        error: 'The voice is being downloaded',
         code: 'MODEL_OFFLINE',
       });
     } finally {

@@ -136,7 +136,9 @@ export class EmbeddedEngine {
       this.#problem = reasonOf(error);
       log.warn({ engine: id, reason: this.#problem }, 'An embedded engine did not start');
       if (!(error instanceof Fault) || error.code !== 'FETCH_FAILED') return;
-      this.#outage = { reason: 'needs packages that could not be fetched, which is tried again' };
+      this.#outage = {
+        reason: 'needs packages that could not be downloaded; the server tries again',
+      };
       this.#cancelTimer = clock.after(RETRY_MS, () => void this.start());
       onChange();
     }

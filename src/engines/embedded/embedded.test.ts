@@ -199,7 +199,7 @@ describe('ModelFetch', () => {
     gates[0]!.resolve('/models/a');
     await until(() => steps.length === 2, 'the second file');
     steps[1]!({ bytesDone: 100, bytesPerSecond: 50 });
-    assert.equal(fetch.outage()?.reason, 'is being fetched: 50 %');
+    assert.equal(fetch.outage()?.reason, 'is being downloaded: 50 %');
     gates[1]!.resolve('/models/b');
     await until(() => ready.length > 0, 'the end of the fetch');
     assert.deepEqual(ready, [['/models/a', '/models/b']]);
@@ -218,7 +218,7 @@ describe('ModelFetch', () => {
       clock,
     });
     fetch.start();
-    const failed = { reason: 'could not be fetched, which is tried again' };
+    const failed = { reason: 'could not be downloaded; the server tries again' };
     await until(() => fetch.outage()?.reason === failed.reason, 'the end of the fetch');
     assert.deepEqual(fetch.outage(), failed);
     fetch.start();

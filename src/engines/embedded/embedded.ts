@@ -367,7 +367,7 @@ export class LocalEngines implements LocalEngineSource {
         if (!(await hasModel(dataFolder, model.file))) {
           if (!embedded.download || this.#isServed(model)) continue;
           const bytes = model.file.sizeBytes;
-          log.info({ model: model.id, bytes }, 'Fetching a model in the background');
+          log.info({ model: model.id, bytes }, 'Downloading a model in the background');
           const fetchModel = modelFetcher(this.#parts, () => model.title);
           await fetchModel(model.file, this.#progressOf(model), signal);
         }
@@ -378,8 +378,8 @@ export class LocalEngines implements LocalEngineSource {
       } catch (error) {
         // Without internet the demo model stays in use; the next start retries.
         if (signal.aborted) return;
-        this.#await(model, { reason: `could not be fetched from ${hostOf(model.file.url)}` });
-        log.warn({ model: model.id, reason: reasonOf(error) }, 'A model could not be fetched');
+        this.#await(model, { reason: `could not be downloaded from ${hostOf(model.file.url)}` });
+        log.warn({ model: model.id, reason: reasonOf(error) }, 'A model could not be downloaded');
       }
     }
   }

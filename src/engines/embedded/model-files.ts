@@ -114,7 +114,7 @@ export function modelFetcher(
     const path = modelPath(dataFolder, file);
     if (await hasModel(dataFolder, file)) return path;
     if (!config.embedded.download)
-      throw new Error('Fetching models is switched off (embedded.download)');
+      throw new Error('Downloading models is switched off (embedded.download)');
     let loggedMs = clock.monotonicMs();
     const report = (progress: DownloadProgress): void => {
       onProgress(progress);
@@ -123,7 +123,7 @@ export function modelFetcher(
       loggedMs = nowMs;
       const { fraction, secondsLeft } = progress;
       const percent = Math.floor(fraction * 100);
-      log.info({ model: file.name, percent, secondsLeft }, 'A model is being fetched');
+      log.info({ model: file.name, percent, secondsLeft }, 'A model is being downloaded');
     };
     const view = viewOf?.(titleOf(file));
     await downloadModel(file, { downloads, path, view, clock, log, signal, onProgress: report });
@@ -149,7 +149,7 @@ export function fetchingOutage(
   const percent = Math.floor(Math.min(bytesDone / totalBytes, 1) * 100);
   const leftMs = ((totalBytes - bytesDone) * SECOND_MS) / bytesPerSecond;
   const waitMs = bytesPerSecond > 0 ? Math.min(leftMs, LONGEST_WAIT_MS) : UNKNOWN_MS;
-  return { reason: `is being fetched: ${percent} %`, backAtMs: Math.round(nowMs + waitMs) };
+  return { reason: `is being downloaded: ${percent} %`, backAtMs: Math.round(nowMs + waitMs) };
 }
 
 export interface FetchedModel {
@@ -194,7 +194,8 @@ export class ModelFetch {
   /** Why the model is not available; `undefined` if it is. */
   outage(): ModelOutage | undefined {
     if (this.#state === 'ready') return undefined;
-    if (this.#state === 'failed') return { reason: 'could not be fetched, which is tried again' };
+    if (this.#state === 'failed')
+      return { reason: 'could not be downloaded; the server tries again' };
     return fetchingOutage(this.#totalBytes, this.#fetched, this.#options.clock.monotonicMs());
   }
 
@@ -204,7 +205,7 @@ export class ModelFetch {
 
   async #run(): Promise<void> {
     const { files, fetchModel, onReady, log, name } = this.#options;
-    log.info({ model: name }, 'Fetching a model in the background');
+    log.info({ model: name }, 'Downloading a model in the background');
     const paths: string[] = [];
     let previousBytes = 0;
     for (const file of files) {
@@ -224,6 +225,6 @@ export class ModelFetch {
     this.#state = 'failed';
     this.#retryAtMs = clock.monotonicMs() + RETRY_AFTER_MS;
     if (this.#aborter.signal.aborted) return;
-    log.warn({ model: name, reason: reasonOf(error) }, 'A model could not be fetched');
+    log.warn({ model: name, reason: reasonOf(error) }, 'A model could not be downloaded');
   }
 }

@@ -88,7 +88,7 @@ export async function fetchPackages(options: PackageFetchOptions): Promise<strin
   const report = reportTo(view, set, clock);
   log.info(
     { engine: set.name, packages: set.packages.length },
-    'Fetching the packages of an engine',
+    'Downloading the packages of an engine',
   );
   try {
     const open = [...set.packages];
@@ -215,7 +215,7 @@ async function* counted(chunks: AsyncIterable<Buffer>, report: Report): AsyncGen
 
 function adviceOf(set: PackageSet, { registry }: DownloadSettings, error: unknown): string {
   return (
-    `The packages for ${engineUse(set.name)} could not be fetched from ${registry}: ` +
+    `The packages for ${engineUse(set.name)} could not be downloaded from ${registry}: ` +
     `${reasonOf(error)}. On a closed network set embedded.registry to a mirror or embedded.proxy ` +
     `to a proxy, or run "farebox engines pull ${set.name} --into <folder>" on a machine of the ` +
     'same kind and copy that folder to "engines" in the data folder'
