@@ -7,8 +7,10 @@ import { after, before, describe, test } from 'node:test';
 import { DatabaseSync } from 'node:sqlite';
 import { startTestApp } from '../../test/app/test-app.ts';
 import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
+import { makeSqliteDatabase } from '../../test/databases/stores.ts';
 import { untilBlocked } from '../../test/databases/waits.ts';
 import { type CommandResult, runCli } from '../../test/support/run-cli.ts';
+import { MIGRATIONS } from '../server/migrations.ts';
 
 const ACCOUNTS = 1_203;
 const KEYS = 2_101;
@@ -34,9 +36,11 @@ describe('long lists', () => {
       join(folder, 'farebox.yaml'),
       'embedded: { enabled: false }\ndiscovery: { enabled: false }\n',
     );
+    const file = join(folder, 'data', 'farebox.db');
+    await makeSqliteDatabase(`sqlite:${file}`, MIGRATIONS);
     await farebox('accounts', 'create', 'first');
     await farebox('credit', '2.50', '--account', 'first');
-    const database = new DatabaseSync(join(folder, 'data', 'farebox.db'));
+    const database = new DatabaseSync(file);
     // Groups of seven rows with the same time cross the page boundaries.
     database.exec(`
       UPDATE identity_account SET created_ms = 999;

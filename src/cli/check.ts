@@ -26,7 +26,7 @@ import { readPersonaFolder } from '../chat/personas/personas.ts';
 import { SearchClient } from '../chat/web/web.ts';
 import { type RailHealth, checkRails, checkStaking, isEvm } from '../payments/payments.ts';
 import { Rpc, RpcFigures } from '../rpc/rpc.ts';
-import type { Cli } from './command.ts';
+import { type Cli, missingFile } from './command.ts';
 import { findServer } from './models.ts';
 import { table } from './terminal.ts';
 
@@ -85,12 +85,6 @@ export async function findingsOf(
     ...(await nodeFindings(config)),
     ...(await paymentFindings(config)),
   ];
-}
-
-/** The path of the SQLite database if it does not exist; the check does not create it. */
-function missingFile({ databaseUrl: url }: Config): string | undefined {
-  const file = url.startsWith('sqlite:') ? url.slice('sqlite:'.length) : undefined;
-  return file === undefined || existsSync(file) ? undefined : file;
 }
 
 function openDatabase({ databaseUrl: url }: Config): Promise<Store> {

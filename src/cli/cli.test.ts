@@ -16,10 +16,12 @@ import { join } from 'node:path';
 import { type TestContext, after, before, describe, test } from 'node:test';
 import { DatabaseSync } from 'node:sqlite';
 import { type ProcessResponses, processResponses } from '../../test/app/process-responses.ts';
+import { makeSqliteDatabase } from '../../test/databases/stores.ts';
 import { freePort } from '../../test/support/free-port.ts';
 import { TestUpstream } from '../../test/support/test-upstream.ts';
 import { runCli } from '../../test/support/run-cli.ts';
 import { loadConfig } from '../config/config.ts';
+import { MIGRATIONS } from '../server/migrations.ts';
 import type { App } from '../server/server.ts';
 import { commandLine } from './cli.ts';
 import { commandsBelow, nameOf } from './command.ts';
@@ -250,7 +252,9 @@ models: [{ id: atlas-24b, aliases: [gpt-4], type: text, context: 4096, price: { 
 
   test('`models` lists the configuration if no server runs on its port', async () => {
     const { out } = await farebox(folder, 'models');
-    assert.match(out, /No server runs. Models of the configuration:/);
+    const port = 'if yours has another port, set PORT or listen\\.port';
+    const heading = `^No server responds at http://127\\.0\\.0\\.1:\\d+/api/v1; ${port}`;
+    assert.match(out, new RegExp(heading));
     assert.match(out, /atlas-24b +text +4096 +0\.3 in, 1\.2 out .*rack \(127\.0\.0\.1:\d+\)/);
   });
 
@@ -475,15 +479,26 @@ rpc:
     assert.match(wrong.out, /engine embedded-video +wrong +.*\/no\/ffmpeg is not a program/);
   });
 
-  test('`keys list` without any account prints how to create one', async () => {
-    writeFileSync(join(folder, 'farebox.yaml'), LOCAL);
-    const { code, err } = await farebox(folder, 'keys', 'list');
-    assert.equal(code, 1);
-    assert.match(err, /start the server once with "farebox serve"/);
+  test('a command without a database names its path, and creates none', async () => {
+    const empty = join(folder, 'empty');
+    const file = join(empty, 'data', 'farebox.db');
+    mkdirSync(empty);
+    for (const command of ['keys list', 'audit', 'usage']) {
+      const { code, err } = await farebox(empty, ...command.split(' '));
+      assert.equal(code, 1);
+      assert.equal(
+        err,
+        `There is no database ${file}: start the server once with "farebox serve", or name its data folder with --data\n`,
+      );
+      assert.equal(existsSync(file), false);
+    }
   });
 
   test('`audit` lists a difference and exits with 1', async () => {
-    const database = new DatabaseSync(join(folder, 'data', 'farebox.db'));
+    writeFileSync(join(folder, 'farebox.yaml'), LOCAL);
+    const file = join(folder, 'data', 'farebox.db');
+    await makeSqliteDatabase(`sqlite:${file}`, MIGRATIONS);
+    const database = new DatabaseSync(file);
     database.exec(
       "INSERT INTO ledger_account (id, balance_nano, held_nano, daily_allocation_nano, daily_day, daily_spent_nano, daily_held_nano, created_ms) VALUES ('acct_x', 1, 0, 0, 0, 0, 0, 0)",
     );

@@ -2,6 +2,7 @@
  * Shared parts of the commands: output, parsers of option values, the configuration, and the
  * database with its accounts.
  */
+import { existsSync } from 'node:fs';
 import {
   Command,
   type CommandUnknownOpts,
@@ -126,6 +127,12 @@ export class Cli {
   /** Runs `work` with open stores. Holds of a running server stay as they are. */
   async withStores<T>(work: (context: CommandContext) => Promise<T>): Promise<T> {
     const { config } = await this.settings();
+    const missing = missingFile(config);
+    if (missing !== undefined) {
+      throw new Error(
+        `There is no database ${missing}: start the server once with "farebox serve", or name its data folder with --data`,
+      );
+    }
     const parts = { config, clock: systemClock(), ids: systemIds(), log: this.warningLog() };
     const stores = await openStores(parts);
     try {
@@ -158,6 +165,12 @@ export interface CommandContext {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+}
+
+/** The path of the SQLite database if it does not exist. */
+export function missingFile({ databaseUrl: url }: Config): string | undefined {
+  const file = url.startsWith('sqlite:') ? url.slice('sqlite:'.length) : undefined;
+  return file === undefined || existsSync(file) ? undefined : file;
 }
 
 /** The commands that can be run, at any depth; a group such as `keys` has no description. */

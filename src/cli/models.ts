@@ -43,7 +43,7 @@ the lowest margin; "farebox --json models" shows the margin of each price.`)
       });
       const heading =
         server === undefined
-          ? 'No server runs. Models of the configuration:'
+          ? `No server responds at ${serverUrl(config)}; if yours has another port, set PORT or listen.port. Models of the configuration:`
           : `Models of ${server}:`;
       cli.print(
         { server: server ?? null, models: shown },
@@ -208,8 +208,9 @@ export async function offeredModels(config: Config) {
  * Looks for a Farebox server at the listen address. `list` is the body of `GET /models`, if the
  * request succeeded.
  */
-export async function findServer({ listen, service }: Config) {
-  const url = `http://${reachableHost(listen.host)}:${listen.port}${BASE_PATH}`;
+export async function findServer(config: Config) {
+  const { service } = config;
+  const url = serverUrl(config);
   try {
     const signal = AbortSignal.timeout(SERVER_TIMEOUT_MS);
     const { statusCode, headers, body } = await request(`${url}/models?type=all`, { signal });
@@ -221,6 +222,10 @@ export async function findServer({ listen, service }: Config) {
     // No server listens, or another program does.
     return undefined;
   }
+}
+
+function serverUrl({ listen }: Config): string {
+  return `http://${reachableHost(listen.host)}:${listen.port}${BASE_PATH}`;
 }
 
 function modelsOf(body: string) {

@@ -4,7 +4,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { makeSqliteDatabase } from '../../test/databases/stores.ts';
 import { runCli } from '../../test/support/run-cli.ts';
+import { MIGRATIONS } from '../server/migrations.ts';
 
 const CONFIG = `
 embedded: { enabled: false }
@@ -22,6 +24,7 @@ describe('prices from the command line', () => {
   after(() => rmSync(folder, { recursive: true, force: true }));
   before(async () => {
     writeFileSync(join(folder, 'farebox.yaml'), CONFIG);
+    await makeSqliteDatabase(`sqlite:${join(folder, 'data', 'farebox.db')}`, MIGRATIONS);
     const { code, err } = await farebox('accounts', 'create', 'alice', '--plan', 'gold');
     assert.equal(code, 0, err);
   });
