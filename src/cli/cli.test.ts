@@ -10,6 +10,7 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
 import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -507,6 +508,28 @@ rpc:
     assert.equal(code, 1);
     assert.match(out, /acct_x +balance +0\.000000001 +0\.00/);
   });
+});
+
+test('`models` shows why a model is offline, and the unit of speech', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-models-'));
+  const spec = { offline: false, traits: [] };
+  const offline = { ...spec, offline: true, offlineReason: 'The model is being downloaded: 9 %' };
+  const data = [
+    { id: 'voice', type: 'tts', model_spec: { ...spec, pricing: { input: { usd: 15 } } } },
+    { id: 'slow', type: 'text', model_spec: offline },
+  ];
+  const server = createHttpServer((_, response) => {
+    response.setHeader('x-svc-version', '1').end(JSON.stringify({ data }));
+  }).listen(0, '127.0.0.1');
+  t.after(() => {
+    server.close();
+    rmSync(folder, { recursive: true });
+  });
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const { out } = await farebox(folder, { PORT: String(port) }, 'models');
+  assert.match(out, /^voice .* 15 a million characters .* online$/m);
+  assert.match(out, /^slow .* offline: The model is being downloaded: 9 %$/m);
 });
 
 describe('wrong usage', () => {

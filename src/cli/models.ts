@@ -110,11 +110,16 @@ function modelTable(
     ...(hasCosts ? shownMargin(model.margins) : []),
     model.traits.join(', ') || '-',
     model.runsOn.join(', '),
-    model.offline ? 'offline' : 'online',
+    stateOf(model),
   ]);
   const costs = hasCosts ? ['COST', 'LEAST MARGIN'] : [];
   const titles = ['MODEL', 'TYPE', 'CONTEXT', 'PRICE', ...costs, 'TRAITS', 'RUNS ON', 'STATE'];
   return table(titles, rows, ['CONTEXT']);
+}
+
+function stateOf({ offline, offlineReason: reason }: OfferedModel): string {
+  if (!offline) return 'online';
+  return reason === undefined ? 'offline' : `offline: ${reason}`;
 }
 
 const PRICE_WORDS: Readonly<Record<string, string>> = {
@@ -130,7 +135,8 @@ const PRICE_WORDS: Readonly<Record<string, string>> = {
 
 function shownPrices(model: OfferedModel): string {
   const prices = Object.entries(model.prices).flatMap(([key, usd]) => {
-    const word = PRICE_WORDS[key];
+    const isSpeech = model.type === 'tts' && key === 'input';
+    const word = isSpeech ? 'a million characters' : PRICE_WORDS[key];
     return word === undefined ? [] : [`${usd} ${word}`];
   });
   if (prices.length > 0) return prices.join(', ');
@@ -184,6 +190,7 @@ const List = z.object({
       type: z.string(),
       model_spec: z.object({
         offline: z.boolean(),
+        offlineReason: z.string().optional(),
         traits: z.array(z.string()),
         availableContextTokens: z.number().optional(),
         pricing: z.record(z.string(), z.unknown()).optional(),
@@ -233,6 +240,7 @@ function modelsOf(body: string) {
     id,
     type,
     offline: spec.offline,
+    offlineReason: spec.offlineReason,
     traits: spec.traits,
     contextTokens: spec.availableContextTokens,
     /** USD by name: `input`, `output`, `generation`, … */
