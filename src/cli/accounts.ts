@@ -76,7 +76,7 @@ function createCommand(cli: Cli): void {
     .command('create')
     .description(`Create an account
 
-Next: farebox keys create --account <name>, farebox credit 25 --account <name>`)
+Next: farebox credit 25 --account <name>, farebox keys create --account <name>`)
     .argument('<name>', 'name of the account', accountName)
     .option(...PLAN, 'paid')
     .option(...DAILY)
@@ -93,7 +93,11 @@ Next: farebox keys create --account <name>, farebox credit 25 --account <name>`)
         const balances = await ledger.balances(account.id);
         cli.print(
           jsonAccount({ account, balances }),
-          `Created the account "${name}" (${account.id}). Next: farebox keys create --account ${account.id}\n`,
+          `Created the account "${name}" (${account.id}). It has no credit and no key. Next:
+
+  farebox credit 25 --account ${account.id}
+  farebox keys create --account ${account.id}
+`,
         );
       }),
     );
