@@ -179,7 +179,7 @@ function readChoice(
   if (sizeBytes === 0 && isInterrupted(given)) throw garbage('no completion');
   const reason = finishReason(isCut ? 'length' : given, calls.length > 0);
   // Log probabilities would be longer than the truncated text.
-  const logprobs = isCut ? null : safeLogprobs(choice['logprobs'] ?? null);
+  const logprobs = isCut || !choice['logprobs'] ? null : safeLogprobs(choice['logprobs']);
   const isSame =
     message === original &&
     reason === given &&
