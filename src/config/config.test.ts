@@ -391,6 +391,17 @@ models:
     }),
   ],
   [
+    'two rules of a list for the same amount or size',
+    `payments: { networks: [{ network: "eip155:8453", payTo: "0x0000000000000000000000000000000000000001", rpcUrl: "http://127.0.0.1", confirmations: [{ fromUsd: 0, wait: 1 }, { fromUsd: 0, wait: safe }] }] }
+models:
+  - { id: up, type: video, video: { task: upscale, pricing: { kind: upscale, tiers: [{ maxHeight: 720, perSecond: 0.1 }, { maxHeight: 720, perSecond: 0.2 }] } } }
+`,
+    [
+      'farebox.yaml:1:183: payments.networks[0].confirmations[1].fromUsd: Another rule has this amount',
+      'farebox.yaml:3:135: models[0].video.pricing.tiers[1].maxHeight: Another tier has this height',
+    ],
+  ],
+  [
     'an import without a price file',
     'models:\n  - { id: a, import: b }\n',
     ['farebox.yaml:2:22: models[0].import: There is no price file to import from; set "priceFile"'],

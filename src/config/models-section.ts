@@ -5,7 +5,18 @@
 import * as z from 'zod';
 import { REASONING_EFFORTS } from '../core/reasoning-efforts.ts';
 
-import { Text, Usd, count, flag, httpUrl, isoDate, usd, whole, group } from './setting-kinds.ts';
+import {
+  Text,
+  Usd,
+  count,
+  distinct,
+  flag,
+  httpUrl,
+  isoDate,
+  usd,
+  whole,
+  group,
+} from './setting-kinds.ts';
 import { TIERS } from './limits-section.ts';
 import {
   ImageModelSettings,
@@ -86,22 +97,19 @@ const LongPrices = z.strictObject({
   ...TOKEN_PRICES,
 });
 
-function refuseEqualSteps(extended: LongPrices | LongPrices[], context: z.RefinementCtx): void {
-  const steps = Array.isArray(extended) ? extended : [];
-  for (const [index, { above }] of steps.entries()) {
-    if (steps.findIndex((step) => step.above === above) === index) continue;
-    const message = 'Another step has this threshold';
-    context.addIssue({ code: 'custom', path: [index, 'above'], message });
-  }
-}
-
 const ROW_PRICES = {
   input: perMillion('Prompt'),
   output: perMillion('Completion, reasoning included'),
   ...TOKEN_PRICES,
   extended: z
-    .union([LongPrices, z.array(LongPrices).min(1).max(16)])
-    .superRefine(refuseEqualSteps)
+    .union([
+      LongPrices,
+      z
+        .array(LongPrices)
+        .min(1)
+        .max(16)
+        .superRefine(distinct('above', 'Another step has this threshold')),
+    ])
     .optional()
     .describe(
       'Prices of long prompts: one step, or a list of steps. Prices that a step omits are the ordinary ones.',

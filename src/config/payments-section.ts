@@ -5,7 +5,7 @@
 import { createPrivateKey } from 'node:crypto';
 import * as z from 'zod';
 import { ShopSection, StripeSection } from './card-sections.ts';
-import { flag, group } from './setting-kinds.ts';
+import { distinct, flag, group } from './setting-kinds.ts';
 import { evmAddressProblem, solanaAddressProblem, solanaOwnerProblem } from '../core/addresses.ts';
 import { EVM_NETWORKS } from '../core/evm-networks.ts';
 import { TOO_FINE, isExactUsd } from '../core/money.ts';
@@ -36,7 +36,10 @@ const SolanaKey = z
   .meta({ secret: true });
 
 function confirmations<Depth extends z.ZodType>(depth: Depth) {
-  return z.array(z.strictObject({ fromUsd: Usd, wait: depth })).max(10);
+  return z
+    .array(z.strictObject({ fromUsd: Usd, wait: depth }))
+    .max(10)
+    .superRefine(distinct('fromUsd', 'Another rule has this amount'));
 }
 const CONFIRMATIONS =
   'Depth at which a payment is credited. The rule with the largest `fromUsd` that the amount reaches applies';

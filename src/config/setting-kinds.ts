@@ -140,3 +140,16 @@ export function flag(fallback: boolean) {
 export function usd(fallback: string) {
   return Usd.default(fallback);
 }
+
+/** Rejects an item of a list whose `key` has the value of an earlier item. */
+export function distinct<Key extends string>(key: Key, message: string) {
+  return (
+    items: readonly Readonly<Record<Key, unknown>>[],
+    context: z.core.$RefinementCtx,
+  ): void => {
+    for (const [index, item] of items.entries()) {
+      if (items.findIndex((one) => one[key] === item[key]) === index) continue;
+      context.addIssue({ code: 'custom', path: [index, key], message });
+    }
+  };
+}

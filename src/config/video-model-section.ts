@@ -4,7 +4,7 @@
  */
 import * as z from 'zod';
 
-import { Usd, count, flag, secret, whole, group } from './setting-kinds.ts';
+import { Usd, count, distinct, flag, secret, whole, group } from './setting-kinds.ts';
 
 /** In the order of the specification. */
 export const VIDEO_RESOLUTIONS = [
@@ -118,6 +118,7 @@ const Upscale = z.strictObject({
       }),
     )
     .min(1)
+    .superRefine(distinct('maxHeight', 'Another tier has this height'))
     .describe('Tiers by height of the result (source height × factor).'),
   fastAbove: whole(48).describe('Frames per second of a source above which `fastFactor` applies.'),
   fastFactor: whole(2).describe('Factor of the price for such sources.'),
