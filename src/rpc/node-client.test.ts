@@ -8,6 +8,7 @@ import { heapBytes } from '../../test/support/heap-bytes.ts';
 import { rawServer } from '../../test/support/raw-server.ts';
 import { Origins } from '../net/origins.ts';
 import { ByteBudget, nodeClient } from './node-client.ts';
+import { KeptResponse } from './rpc-response.ts';
 
 test('name and password of the URL are percent-decoded; an invalid escape is used literally', async () => {
   const server = createServer((request, response) => {
@@ -76,4 +77,15 @@ test('a reply of single bytes takes little more memory than its bytes', async (t
   assert.ok(reply.ok);
   assert.equal(reply.body.length, pieces);
   assert.ok(grownBytes > 0 && grownBytes < 20 * pieces, String(grownBytes));
+});
+
+test('a stored response of single bytes takes little more memory than its bytes', () => {
+  const pieces = 300_000;
+  const kept = new KeptResponse(new ByteBudget(10 * pieces), 'a');
+  const usedBytes = heapBytes();
+  for (let at = 0; at < pieces; at += 1) kept.add(Buffer.from('a'));
+  const grownBytes = heapBytes() - usedBytes;
+  assert.equal(kept.body()?.length, pieces);
+  kept.drop();
+  assert.ok(grownBytes < 20 * pieces, String(grownBytes));
 });

@@ -1,5 +1,6 @@
 /** The result of a run, its bytes, and the error messages that Farebox itself returns. */
 import { Readable } from 'node:stream';
+import { BodyPieces } from '../core/body-pieces.ts';
 import { MAX_STORED_BYTES } from '../billing/idempotency/idempotency.ts';
 import { Fault } from '../core/faults.ts';
 import type { ReplySpan } from '../json/json-spans.ts';
@@ -166,8 +167,7 @@ export function unansweredFault(last: AttemptFault | undefined, isAnyOpen: boole
 export class KeptResponse {
   readonly #budget: ByteBudget;
   readonly #caller: string;
-  #chunks: Buffer[] | undefined = [];
-  #budgetBytes = 0;
+  #body: BodyPieces | undefined = new BodyPieces();
 
   constructor(budget: ByteBudget, caller: string) {
     this.#budget = budget;
@@ -175,27 +175,25 @@ export class KeptResponse {
   }
 
   get isWhole(): boolean {
-    return this.#chunks !== undefined;
+    return this.#body !== undefined;
   }
 
   add(chunk: Buffer): void {
-    if (this.#chunks === undefined) return;
+    if (this.#body === undefined) return;
     const isKept =
-      this.#budgetBytes + chunk.length <= MAX_STORED_BYTES &&
+      this.#body.sizeBytes + chunk.length <= MAX_STORED_BYTES &&
       this.#budget.take(this.#caller, chunk.length);
-    if (!isKept) return this.drop();
-    this.#budgetBytes += chunk.length;
-    this.#chunks.push(chunk);
+    if (isKept) this.#body.add(chunk);
+    else this.drop();
   }
 
   body(): Buffer | undefined {
-    return this.#chunks && Buffer.concat(this.#chunks);
+    return this.#body?.joinedAtOnce();
   }
 
   drop(): void {
-    this.#chunks = undefined;
-    this.#budget.give(this.#caller, this.#budgetBytes);
-    this.#budgetBytes = 0;
+    this.#budget.give(this.#caller, this.#body?.sizeBytes ?? 0);
+    this.#body = undefined;
   }
 }
 
