@@ -30,6 +30,13 @@ const Usage = z
   })
   .meta({ id: 'MessageUsage' });
 
+const Called = {
+  caller: z
+    .looseObject({ type: z.string().describe('`direct`: the model itself.') })
+    .optional()
+    .describe('What called the tool.'),
+};
+
 const SearchResult = z.looseObject({
   type: z.literal('web_search_result').describe('Kind of the result.'),
   title: z.string().describe('Title of the page.'),
@@ -78,17 +85,20 @@ const Block = z
       input: z
         .record(z.string(), z.unknown())
         .describe('Arguments, as `input_schema` defines them.'),
+      ...Called,
     }),
     z.looseObject({
       type: z.literal('server_tool_use').describe('Kind of the block: a search by this server.'),
       id: z.string().describe('Id of the search; its result repeats it.'),
       name: z.literal('web_search').describe('Name of the tool.'),
       input: z.record(z.string(), z.unknown()).describe('The search query, in `query`.'),
+      ...Called,
     }),
     z.looseObject({
       type: z.literal('web_search_tool_result').describe('Kind of the block: results of a search.'),
       tool_use_id: z.string().describe('Id of the `server_tool_use` block.'),
       content: z.union([z.array(SearchResult), SearchFailed]).describe('The results, or an error.'),
+      ...Called,
     }),
   ])
   .meta({ id: 'MessageBlock' });

@@ -253,7 +253,13 @@ test('a signature contains hidden reasoning, and long tool names are restored', 
   };
   assert.deepEqual(folded(eventsOf(given))['content'], [
     { type: 'thinking', thinking: '', signature: 'sealed:Plan "A"\n' },
-    { type: 'tool_use', id: 'c1', name: 'mcp__a_long_name', input: { a: 1 } },
+    {
+      type: 'tool_use',
+      id: 'c1',
+      name: 'mcp__a_long_name',
+      caller: { type: 'direct' },
+      input: { a: 1 },
+    },
   ]);
 });
 

@@ -170,7 +170,7 @@ export class MessageWriter implements ProtocolWriter {
   }
 
   #toolUse({ id, name }: CallBlock): JsonObject {
-    return { type: 'tool_use', id, name: this.#options.toolNames.get(name) ?? name };
+    return { type: 'tool_use', id, name: this.#options.toolNames.get(name) ?? name, ...DIRECT };
   }
 
   /** Clients send the block back unchanged, as they do with encrypted thinking. */
@@ -196,9 +196,10 @@ export class MessageWriter implements ProtocolWriter {
       id,
       name: 'web_search',
       input: { query: textOfJson(json) },
+      ...DIRECT,
     };
     const content = results?.map(searchResult) ?? SEARCH_FAILED;
-    const found = { type: 'web_search_tool_result', tool_use_id: id, content };
+    const found = { type: 'web_search_tool_result', tool_use_id: id, content, ...DIRECT };
     const argued = jsonContent(`{"query":"${json}"}`);
     return (
       this.#start({ ...use, input: {} }) +
@@ -266,6 +267,9 @@ function usageOf(usage: TokenUsage, searches: number): JsonObject {
     ? counted
     : { ...counted, server_tool_use: { web_search_requests: searches } };
 }
+
+/** The model calls each tool itself, not through code that it runs. */
+const DIRECT = { caller: { type: 'direct' } };
 
 const SEARCH_FAILED = { type: 'web_search_tool_result_error', error_code: 'unavailable' };
 
