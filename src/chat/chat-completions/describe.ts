@@ -35,6 +35,7 @@ const Message = z.looseObject({
   content: z.union([z.string(), z.null()]).describe('Text; null if there are only tool calls.'),
   reasoning_content: z.string().nullable().describe('Reasoning text; null if there is none.'),
   tool_calls: z.array(ToolCall).describe('Tool calls for the caller to run; may be empty.'),
+  refusal: z.string().nullish().describe('Text by which the model refuses; null if it does not.'),
 });
 
 const FinishReason = z.enum(['stop', 'length', 'tool_calls', 'content_filter']);
@@ -204,6 +205,7 @@ const ANSWER = {
         content: 'Hello! How can I help?',
         reasoning_content: null,
         tool_calls: [],
+        refusal: null,
       },
     },
   ],

@@ -113,6 +113,7 @@ test('content parts become text, and thinking parts become reasoning', () => {
     content: 'Four.',
     reasoning_content: 'Two and two',
     tool_calls: [],
+    refusal: null,
   });
 });
 
@@ -153,7 +154,10 @@ test('a response has all members that the SDKs read', () => {
     content: null,
     reasoning_content: 'why',
     tool_calls: [{ function: { name: 'f', arguments: '{"a":1}' }, id: 'call_0', type: 'function' }],
+    refusal: null,
   });
+  const { choices } = shaped(answer({ content: null, refusal: 'No' }));
+  assert.equal(choices[0]?.message['refusal'], 'No');
   assert.equal(body.choices[0]?.finish_reason, 'tool_calls');
   assert.equal(
     shaped(answer({ content: null, tool_calls: [call] }, 'length')).choices[0]?.finish_reason,

@@ -218,6 +218,7 @@ function safeMessage(
   safe['content'] = content;
   safe['reasoning_content'] = reasoning_content;
   safe['tool_calls'] = tool_calls;
+  safe['refusal'] ??= null;
   if (options.dropReasoning) delete safe['reasoning_details'];
   return safe;
 }
