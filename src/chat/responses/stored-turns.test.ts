@@ -1,7 +1,7 @@
 /** Stored turns on both databases: chains, limits, retention and storage. */
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
-import { HOUR_MS, MINUTE_MS } from '../../core/clock.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../core/clock.ts';
 import type { Store } from '../../db/db.ts';
 import { onEachStore } from '../../../test/databases/stores.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
@@ -39,6 +39,9 @@ onEachStore('stored turns', (fixture) => {
         ...more,
       }),
     );
+  /** As if time had passed, on both databases. */
+  const later = (ms: number) =>
+    store.query('UPDATE responses_turn SET expires_ms = expires_ms - $1', [ms]);
   const refused = (id: string, accountId = 'a') =>
     assert.rejects(turns.chain(id, accountId), { code: 'PREVIOUS_RESPONSE_NOT_FOUND' });
 
@@ -92,9 +95,9 @@ onEachStore('stored turns', (fixture) => {
   test('continuing a conversation extends all its turns; an idle one expires and is removed', async () => {
     await add('k1');
     await add('rests');
-    clock.advance(20 * HOUR_MS);
+    await later(20 * HOUR_MS);
     await add('k2', 'k1');
-    clock.advance(20 * HOUR_MS);
+    await later(20 * HOUR_MS);
     assert.equal((await turns.chain('k2', 'a')).length, 2);
     assert.equal(await turns.get('rests', 'a'), undefined);
     await refused('rests');
@@ -108,14 +111,29 @@ onEachStore('stored turns', (fixture) => {
 
   test('a turn can be continued until it expires, whenever its conversation began', async () => {
     await add('b1');
-    clock.advance(11 * HOUR_MS);
+    await later(11 * HOUR_MS);
     await add('b2', 'b1');
-    clock.advance(HOUR_MS);
+    await later(HOUR_MS);
     await add('b3', 'b2');
-    clock.advance(24 * HOUR_MS);
+    await later(24 * HOUR_MS - MINUTE_MS);
     await turns.prune();
     assert.equal((await turns.chain('b3', 'a')).length, 3);
   });
+
+  if (fixture.dialect === 'postgres') {
+    test('a process with a wrong clock neither deletes turns nor stores expired ones', async () => {
+      const wrong = (ms: number): StoredTurns =>
+        new StoredTurns({ store, clock: new TestClock(Date.now() + ms), keepHours: () => 24 });
+      await add('kept', undefined, { createdMs: Date.now() - 2 * DAY_MS });
+      const ahead = wrong(2 * DAY_MS);
+      await ahead.prune();
+      for (const one of [ahead, wrong(0)]) {
+        assert.notEqual(await one.get('kept', 'a'), undefined);
+        assert.equal((await one.chain('kept', 'a')).length, 1);
+      }
+      assert.equal(await ahead.remove('kept', 'a'), true);
+    });
+  }
 
   test('`prune` removes all expired turns, however many there are', async () => {
     const ids = JSON.stringify(Array.from({ length: 1_001 }, (_, at) => `old${at}`));

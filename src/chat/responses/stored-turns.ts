@@ -1,6 +1,7 @@
 /**
  * Stores the responses that callers continue or read by id. A turn is written in the transaction of
- * its charge and expires `responses.keepHours` after its conversation was last continued.
+ * its charge and expires `responses.keepHours` after its conversation was last continued, by the
+ * clock of the database.
  *
  * Unknown, expired and foreign ids are all reported as not found.
  */
@@ -103,18 +104,17 @@ export class StoredTurns {
     const keepMs = this.#keepMs();
     const { id, accountId, parentId = '', createdMs, model, status, costNano } = turn;
     const { inputJson, responseJson } = turn;
-    const expiresMs = createdMs + keepMs;
     const sizeBytes = Buffer.byteLength(inputJson) + Buffer.byteLength(responseJson);
     await tx.query(
       `INSERT INTO responses_turn (id, account_id, parent_id, created_ms, expires_ms, model_id,
          status, size_bytes, cost_nano, input_json, response_json)
-       VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+       VALUES ($1, $2, $3, $4, now_ms($4) + $5, $6, $7, $8, $9, $10, $11)`,
       [
         id,
         accountId,
         parentId,
         createdMs,
-        expiresMs,
+        keepMs,
         model,
         status,
         sizeBytes,
@@ -126,12 +126,12 @@ export class StoredTurns {
     if (parentId === '') return;
     // A tool loop writes a turn with every request, so most requests extend nothing: an extension
     // lasts longer than this turn.
-    const renewedMs = expiresMs + Math.floor(keepMs / EXTENSIONS_OF_LOOP);
+    const longerMs = keepMs + Math.floor(keepMs / EXTENSIONS_OF_LOOP);
     await tx.query(
       `WITH RECURSIVE ${CHAIN}
-       UPDATE responses_turn SET expires_ms = $3
-       WHERE id IN (SELECT id FROM chain) AND expires_ms < $4`,
-      [parentId, accountId, renewedMs, expiresMs],
+       UPDATE responses_turn SET expires_ms = now_ms($3) + $4
+       WHERE id IN (SELECT id FROM chain) AND expires_ms < now_ms($3) + $5`,
+      [parentId, accountId, createdMs, longerMs, keepMs],
     );
   }
 
@@ -149,7 +149,7 @@ export class StoredTurns {
          CASE WHEN size.fits THEN t.input_json ELSE '' END AS input_json,
          CASE WHEN size.fits THEN t.response_json ELSE '' END AS response_json
        FROM chain c JOIN responses_turn t ON t.id = c.id CROSS JOIN size
-       WHERE t.expires_ms >= $3 ORDER BY c.depth DESC`,
+       WHERE t.expires_ms >= now_ms($3) ORDER BY c.depth DESC`,
       [id, accountId, this.#parts.clock.nowMs()],
     );
     const isThere = rows.at(-1)?.id === id;
@@ -179,7 +179,7 @@ export class StoredTurns {
       await nextTurn();
       const found = await this.#parts.store.query<TurnRow>(
         `SELECT id, parent_id, input_json, response_json FROM responses_turn
-         WHERE account_id = $1 AND expires_ms >= $2
+         WHERE account_id = $1 AND expires_ms >= now_ms($2)
          AND id IN (${piece.map((_id, place) => `$${place + 3}`).join(', ')})`,
         [accountId, this.#parts.clock.nowMs(), ...piece],
       );
@@ -221,7 +221,7 @@ export class StoredTurns {
   async get(id: string, accountId: string): Promise<StoredTurn | undefined> {
     const [row] = await this.#parts.store.query<TurnRow>(
       `SELECT id, parent_id, input_json, response_json FROM responses_turn
-       WHERE id = $1 AND account_id = $2 AND expires_ms >= $3`,
+       WHERE id = $1 AND account_id = $2 AND expires_ms >= now_ms($3)`,
       [id, accountId, this.#parts.clock.nowMs()],
     );
     return row && turnOf(row);
@@ -229,7 +229,7 @@ export class StoredTurns {
 
   async remove(id: string, accountId: string): Promise<boolean> {
     const rows = await this.#parts.store.query(
-      `DELETE FROM responses_turn WHERE id = $1 AND account_id = $2 AND expires_ms >= $3
+      `DELETE FROM responses_turn WHERE id = $1 AND account_id = $2 AND expires_ms >= now_ms($3)
        RETURNING id`,
       [id, accountId, this.#parts.clock.nowMs()],
     );
@@ -242,7 +242,7 @@ export class StoredTurns {
     await deleteInBatches(PRUNE_ROWS, () =>
       store.query(
         `DELETE FROM responses_turn WHERE id IN
-           (SELECT id FROM responses_turn WHERE expires_ms < $1 ORDER BY expires_ms LIMIT $2)
+           (SELECT id FROM responses_turn WHERE expires_ms < now_ms($1) ORDER BY expires_ms LIMIT $2)
          RETURNING id`,
         [clock.nowMs(), PRUNE_ROWS],
       ),
