@@ -15,6 +15,7 @@ import {
   type ScannedPage,
   type Store,
   Whole,
+  deleteInBatches,
   jsonText,
   maybe,
   rowShape,
@@ -205,15 +206,14 @@ export class FailureLog {
   /** Deletes records from before a time, in small batches. */
   async dropBefore(beforeMs: number): Promise<void> {
     const before = idAt(beforeMs);
-    for (;;) {
-      const dropped = await this.#store.query(
+    await deleteInBatches(DELETE_BATCH, () =>
+      this.#store.query(
         `DELETE FROM observability_failure WHERE request_id IN (SELECT request_id
          FROM observability_failure WHERE request_id < $1 ORDER BY request_id LIMIT ${DELETE_BATCH})
          RETURNING request_id`,
         [before],
-      );
-      if (dropped.length < DELETE_BATCH) return;
-    }
+      ),
+    );
   }
 }
 
