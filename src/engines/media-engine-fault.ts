@@ -39,6 +39,12 @@ export function mediaEngineFault(
   return engineFault(failure, modelId);
 }
 
+/** The embedded voice states the reason for callers, such as that it is being downloaded. */
+export function speechEngineFault(failure: EngineFailure, modelId: string): Fault {
+  const codes = { byStatus: {}, refused: 'INVALID_REQUEST', failed: 'INFERENCE_FAILED' } as const;
+  return failure.isOwn ? mediaEngineFault(failure, modelId, codes) : engineFault(failure, modelId);
+}
+
 interface OwnWords {
   readonly code?: FaultCode | undefined;
   readonly message?: string | undefined;

@@ -22,11 +22,9 @@ import { sniffMedia } from '../../core/media-type.ts';
 import { tokensAbout } from '../../core/token-count.ts';
 import type { MediaFiles, MediaWorkspace } from '../../documents/media-files.ts';
 import { OTHER_MODELS } from '../../engines/engines.ts';
-import { engineFault } from '../../engines/engine-refusal.ts';
-import { mediaEngineFault } from '../../engines/media-engine-fault.ts';
+import { speechEngineFault } from '../../engines/media-engine-fault.ts';
 import type {
   EngineCall,
-  EngineFailure,
   EngineHead,
   EngineOutcome,
   EngineRun,
@@ -156,12 +154,6 @@ function orderOf(request: SpeechRequest, { model }: FoundModel): SpeechOrder {
 
 /** Fields that determine the speech; an engine may reject any other one as unknown. */
 const REQUIRED = new Set(['model', 'input', 'voice', 'speed', 'response_format']);
-
-/** An embedded engine states the reason for the caller, such as a voice that is being fetched. */
-function faultOf(failure: EngineFailure, id: string): Fault {
-  const codes = { byStatus: {}, refused: 'INVALID_REQUEST', failed: 'INFERENCE_FAILED' } as const;
-  return failure.isOwn ? mediaEngineFault(failure, id, codes) : engineFault(failure, id);
-}
 
 function optionalFields({ request, format }: SpeechOrder): [string, Rejects][] {
   const names = Object.keys(request).filter((name) => !REQUIRED.has(name));
@@ -396,7 +388,7 @@ class SpeechResponse implements EngineSink {
   #problemOf(outcome: EngineOutcome): Fault | undefined {
     let problem = this.#problem;
     if (problem === undefined) {
-      if (!outcome.ok) return faultOf(outcome, this.#held.model.id);
+      if (!outcome.ok) return speechEngineFault(outcome, this.#held.model.id);
       if (!this.#isFormatChecked) problem = 'The response has no audio';
       if (this.#order.format === 'pcm' && this.#audioBytes % 2 === 1)
         problem = 'The raw audio ends within a sample';
