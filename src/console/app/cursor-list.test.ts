@@ -27,15 +27,33 @@ async function respond(path: string, data: readonly number[], nextCursor?: strin
   waiting.delete(path);
 }
 
+let list: CursorList<number> | undefined;
+
+function Rows({ path }: { path: string }) {
+  list = useCursorList<number>(path);
+  return null;
+}
+
+const show = (path: string): void => render(h(Rows, { path }), document.body);
+const isShown = (...rows: readonly number[]) =>
+  until(() => String(list?.rows) === String(rows), `${String(rows)}: ${String(list?.rows)}`);
+
+test('the error of a later page ends with its list', async () => {
+  show('/a');
+  await respond('/a', [1], 'c1');
+  await isShown(1);
+  list?.more?.();
+  await until(() => waiting.has('/a?cursor=c1'), 'the second page');
+  waiting.get('/a?cursor=c1')?.resolve(new Response('', { status: 502 }));
+  await until(() => list?.moreError?.status === 502, 'the error');
+  show('/b');
+  await respond('/b', [9], 'c9');
+  await isShown(9);
+  await until(() => list?.moreError === undefined, 'the end of the error');
+  render(null, document.body);
+});
+
 test('a later page that arrives after the list has changed is dropped', async () => {
-  let list: CursorList<number> | undefined;
-  function Rows({ path }: { path: string }) {
-    list = useCursorList<number>(path);
-    return null;
-  }
-  const show = (path: string): void => render(h(Rows, { path }), document.body);
-  const isShown = (...rows: readonly number[]) =>
-    until(() => String(list?.rows) === String(rows), `${String(rows)}: ${String(list?.rows)}`);
   show('/a');
   await respond('/a', [1, 2], 'c1');
   await isShown(1, 2);

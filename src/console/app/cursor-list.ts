@@ -29,7 +29,10 @@ export function useCursorList<T>(path: string): CursorList<T> {
   const { data } = first;
   const latest = useRef(data);
   latest.current = data;
-  useEffect(() => setLater(EMPTY_PAGE), [data]);
+  useEffect(() => {
+    setLater(EMPTY_PAGE);
+    setError(undefined);
+  }, [data]);
   const next = nextOf(later.data.length > 0 ? later : data);
   const load = async (): Promise<void> => {
     setLoading(true);
