@@ -3,13 +3,17 @@ import { test } from 'node:test';
 import { replaceGlobals } from '../../../test/support/replace-globals.ts';
 
 let reloads = 0;
+const localStorage: Record<string, unknown> = {};
+Object.defineProperty(localStorage, 'removeItem', {
+  value: (name: string) => Reflect.deleteProperty(localStorage, name),
+});
 const page = {
   document: { documentElement: { dataset: {} }, querySelector: () => null },
   location: { origin: 'http://localhost', reload: () => (reloads += 1) },
-  localStorage: {},
+  localStorage,
 };
 replaceGlobals({ ...page, fetch });
-const { session, signInByKey, signOut } = await import('./session.ts');
+const { leave: endSession, session, signInByKey, signOut } = await import('./session.ts');
 
 test('another person in the same tab gets a new page', async () => {
   const sessionOf = (keyId: string) => ({ id: keyId, csrfToken: 'token', accountId: 'a', keyId });
@@ -25,8 +29,10 @@ test('another person in the same tab gets a new page', async () => {
   await leave();
   await signIn('ada');
   assert.deepEqual([session.value?.id, reloads], ['ada', 0]);
-  await leave();
+  // The session expires, so that the history is still stored.
+  localStorage['playground a chat'] = '[]';
+  endSession('The session has ended');
   await signIn('bob');
   // The conversation, drafts and names of keys are those of the first person.
-  assert.deepEqual([session.value, reloads], [null, 1]);
+  assert.deepEqual([session.value, reloads, Object.keys(localStorage)], [null, 1, []]);
 });

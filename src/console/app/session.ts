@@ -58,8 +58,10 @@ export async function signInChallenge(): Promise<SignInChallenge | null> {
 
 async function signIn(path: string, options: CallOptions): Promise<void> {
   const response = await call<{ session: Session }>(path, { method: 'POST', ...options });
-  // The page contains data of the last person, such as the conversation of the playground.
+  // The page contains data of the last person, such as the conversation of the playground, and so does
+  // the history after a session that has expired.
   if (lastPerson !== undefined && lastPerson !== personOf(response.session)) {
+    forgetHistory();
     location.reload();
     return new Promise<never>(() => undefined);
   }
