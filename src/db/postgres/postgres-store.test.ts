@@ -9,7 +9,7 @@ import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { ReadTooLong, StoreUnavailable } from '../failures.ts';
 import { MAX_READ_MS } from '../read-turns.ts';
-import { PostgresStore, serversOf } from './postgres-store.ts';
+import { type PostgresOptions, PostgresStore, serversOf } from './postgres-store.ts';
 
 const REPLY_TIMEOUT_MS = 1_000;
 /** Far above the delays of a busy machine, and below network timeouts of minutes. */
@@ -39,8 +39,13 @@ describe('`PostgresStore` with an unreachable database', () => {
     await postgres.close();
   });
 
-  function open(url: string, maxConnections = 4, replyTimeoutMs = REPLY_TIMEOUT_MS): PostgresStore {
-    const parts = { clock: systemClock(), ids: systemIds(), log: silentLog };
+  function open(
+    url: string,
+    maxConnections = 4,
+    replyTimeoutMs = REPLY_TIMEOUT_MS,
+    others: Partial<PostgresOptions> = {},
+  ): PostgresStore {
+    const parts = { clock: systemClock(), ids: systemIds(), log: silentLog, ...others };
     const store = new PostgresStore({ ...parts, url, maxConnections, replyTimeoutMs });
     stores.push(store);
     return store;
@@ -219,6 +224,17 @@ describe('`PostgresStore` with an unreachable database', () => {
       }),
     );
     assert.ok(failed.error instanceof StoreUnavailable);
+    await back(store);
+    await store.query('SELECT 1 AS one');
+  });
+
+  test('the loss of one connection is followed by a probe at once', async () => {
+    const clock = { ...systemClock(), every: () => () => undefined };
+    const store = open(postgres.url('postgres'), 4, REPLY_TIMEOUT_MS, { clock });
+    const [row] = await store.query<{ pid: bigint }>('SELECT pg_backend_pid() AS pid');
+    const other = open(postgres.url('postgres'));
+    await other.query('SELECT pg_terminate_backend($1::int)', [row?.pid ?? 0n]);
+    await until(() => store.losses === 1, 'that the loss is detected');
     await back(store);
     await store.query('SELECT 1 AS one');
   });

@@ -240,7 +240,7 @@ export class PostgresStore implements SharedStore {
     });
     // Errors of idle connections appear here; the next call detects them by itself.
     pool.on('error', (error) => {
-      if (pool === this.#pool) this.#lost(error);
+      this.#lost(error, pool, true);
     });
     // A connection can fail between two statements of a transaction. Without a listener the error
     // would end the process; the next statement on it fails.
@@ -351,35 +351,30 @@ export class PostgresStore implements SharedStore {
         const reason = 'No connection to the database became free in time';
         throw new StoreUnavailable(reason, { cause: error });
       }
-      throw this.#failedOn(pool, error);
+      throw isConnectionFailure(error) ? this.#lost(error, pool, false) : error;
     }
     try {
       const value = await work(client);
       client.release();
       return value;
     } catch (error) {
-      const failure = this.#failedOn(pool, error);
+      const failure = isConnectionFailure(error) ? this.#lost(error, pool, true) : error;
       await giveBack(client, failure instanceof StoreUnavailable);
       throw failure;
     }
   }
 
-  /** Marks the database as lost on a connection failure, unless the pool was already replaced. */
-  #failedOn(pool: pg.Pool, error: unknown): unknown {
-    if (!isConnectionFailure(error)) return error;
-    if (pool === this.#pool) return this.#lost(error);
-    return new StoreUnavailable(reasonOf(error), { cause: error });
-  }
-
-  #lost(error: unknown): StoreUnavailable {
-    const reason = reasonOf(error);
-    if (this.#down === undefined && !this.#closed) {
-      this.#down = reason;
+  /** Marks the database as lost, unless the pool was already replaced. */
+  #lost(error: unknown, pool: pg.Pool, wasOpen: boolean): StoreUnavailable {
+    if (pool === this.#pool && this.#down === undefined && !this.#closed) {
+      this.#down = reasonOf(error);
       this.#losses += 1;
-      this.#options.log.error({ reason }, 'The database is unreachable');
+      this.#options.log.error({ reason: this.#down }, 'The database is unreachable');
       this.#stopProbe = this.#options.clock.every(PROBE_EVERY_MS, () => void this.#probe());
+      // Maybe only this connection was lost.
+      if (wasOpen) void this.#probe();
     }
-    return new StoreUnavailable(reason, { cause: error });
+    return new StoreUnavailable(reasonOf(error), { cause: error });
   }
 
   #probes = 0;
