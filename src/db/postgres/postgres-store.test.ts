@@ -3,6 +3,7 @@ import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type CutProxy, startCutProxy } from '../../../test/databases/cut-proxy.ts';
 import { type TestPostgres, startPostgres } from '../../../test/databases/postgres.ts';
+import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import { until } from '../../../test/support/until.ts';
 import { SECOND_MS, systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
@@ -237,6 +238,28 @@ describe('`PostgresStore` with an unreachable database', () => {
     await until(() => store.losses === 1, 'that the loss is detected');
     await back(store);
     await store.query('SELECT 1 AS one');
+  });
+
+  test('the log has each reason for which the database stays unreachable', async () => {
+    const admin = open(postgres.url('postgres'));
+    await admin.query('CREATE ROLE moved LOGIN');
+    const lines: LogLine[] = [];
+    const url = postgres.url('postgres').replace('postgres@', 'moved@');
+    const store = open(url, 2, REPLY_TIMEOUT_MS, { log: memoryLog(lines) });
+    const [row] = await store.query<{ pid: bigint }>('SELECT pg_backend_pid() AS pid');
+    await admin.query('ALTER ROLE moved NOLOGIN');
+    await admin.query('SELECT pg_terminate_backend($1::int)', [row?.pid ?? 0n]);
+    const cause = 'role "moved" is not permitted to log in';
+    const reason = `No server of the database accepts writes: ${cause}`;
+    await until(() => store.unavailable() === reason, 'that the reason changes');
+    await systemClock().sleep(1_200); // further probes
+    const reasons = lines.filter(({ level }) => level === 'error').map(({ fields }) => fields);
+    const first = 'terminating connection due to administrator command';
+    assert.deepEqual(reasons, [{ reason: first }, { reason }]);
+    await admin.query('ALTER ROLE moved LOGIN');
+    await back(store);
+    await store.close();
+    await admin.query('DROP ROLE moved');
   });
 
   test('a transaction that the database has ended while the process was paused runs again', async () => {

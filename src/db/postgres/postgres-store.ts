@@ -94,6 +94,8 @@ export class PostgresStore implements SharedStore {
   #notices: PostgresNotices | undefined;
   #pool: pg.Pool;
   #down: string | undefined;
+  /** Those of the present outage that were logged. */
+  readonly #reasons = new Set<string>();
   #stopProbe: (() => void) | undefined;
   #closed = false;
   /** `false` once a pooler has lost a prepared statement. */
@@ -367,14 +369,22 @@ export class PostgresStore implements SharedStore {
   /** Marks the database as lost, unless the pool was already replaced. */
   #lost(error: unknown, pool: pg.Pool, wasOpen: boolean): StoreUnavailable {
     if (pool === this.#pool && this.#down === undefined && !this.#closed) {
-      this.#down = reasonOf(error);
+      this.#reasons.clear();
+      this.#report(reasonOf(error));
       this.#losses += 1;
-      this.#options.log.error({ reason: this.#down }, 'The database is unreachable');
       this.#stopProbe = this.#options.clock.every(PROBE_EVERY_MS, () => void this.#probe());
       // Maybe only this connection was lost.
       if (wasOpen) void this.#probe();
     }
     return new StoreUnavailable(reasonOf(error), { cause: error });
+  }
+
+  /** Logs each reason of an outage once: the first one does not explain why it lasts. */
+  #report(reason: string): void {
+    this.#down = reason;
+    if (this.#reasons.has(reason)) return;
+    this.#reasons.add(reason);
+    this.#options.log.error({ reason }, 'The database is unreachable');
   }
 
   #probes = 0;
@@ -390,8 +400,9 @@ export class PostgresStore implements SharedStore {
       this.#down = undefined;
       this.#stopProbe?.();
       this.#options.log.info({}, 'The database is reachable again');
-    } catch {
-      // Still unreachable: the next probe tries again.
+    } catch (error) {
+      // Still unreachable, maybe for another reason: the next probe tries again.
+      if (this.#down !== undefined && !this.#closed) this.#report(reasonOf(error));
     } finally {
       this.#probes -= 1;
     }
@@ -401,7 +412,10 @@ export class PostgresStore implements SharedStore {
     try {
       return await Promise.any(this.#servers.map((url) => this.#checkWritable(url)));
     } catch (error) {
-      throw new StoreUnavailable('No server of the database accepts writes', { cause: error });
+      // `any` rejects with the errors of all servers.
+      const reasons = (error as AggregateError).errors.map(reasonOf);
+      const reason = `No server of the database accepts writes: ${reasons.join('; ')}`;
+      throw new StoreUnavailable(reason, { cause: error });
     }
   }
 
