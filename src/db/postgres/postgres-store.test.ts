@@ -262,6 +262,22 @@ describe('`PostgresStore` with an unreachable database', () => {
     await admin.query('DROP ROLE moved');
   });
 
+  test('a further connection that the server rejects fails that call alone', async () => {
+    const admin = open(postgres.url('postgres'));
+    await admin.query('CREATE ROLE barred LOGIN');
+    const store = open(postgres.url('postgres').replace('postgres@', 'barred@'), 2);
+    await store.transaction(async (tx) => {
+      await tx.query('SELECT 1 AS one');
+      await admin.query('ALTER ROLE barred NOLOGIN');
+      const { error } = await timed(() => store.query('SELECT 2 AS two'));
+      assert.ok(error instanceof StoreUnavailable, String(error));
+      await tx.query('SELECT 3 AS three');
+    });
+    assert.equal(store.unavailable(), undefined);
+    await store.close();
+    await admin.query('DROP ROLE barred');
+  });
+
   test('a transaction that the database has ended while the process was paused runs again', async () => {
     const store = open(first.url('postgres'));
     let runs = 0;

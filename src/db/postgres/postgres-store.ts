@@ -353,7 +353,11 @@ export class PostgresStore implements SharedStore {
         const reason = 'No connection to the database became free in time';
         throw new StoreUnavailable(reason, { cause: error });
       }
-      throw isConnectionFailure(error) ? this.#lost(error, pool, false) : error;
+      // The server rejects a further connection; those that are open still work.
+      if (pool.totalCount > 0 && !isConnectionFailure(error)) {
+        throw new StoreUnavailable(reasonOf(error), { cause: error });
+      }
+      throw this.#lost(error, pool, false);
     }
     try {
       const value = await work(client);
