@@ -1,11 +1,13 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { onEachStore, storeFixture } from '../../test/databases/stores.ts';
+import { type LogLine, memoryLog } from '../../test/support/memory-log.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { until } from '../../test/support/until.ts';
 import { type Clock, HOUR_MS, SECOND_MS, systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
 import { JobWorker, LONGEST_PAUSE_MS, LeasedTable, NO_LEASE, type Store } from './db.ts';
+import { StoreUnavailable } from './failures.ts';
 
 const LEASE_MS = 60_000;
 const MIGRATIONS = [
@@ -76,6 +78,42 @@ onEachStore('job worker', (fixture) => {
     await worker.stop();
     assert.equal(runs, 2);
   });
+});
+
+test('an outage of the database is one warning of each worker', async () => {
+  const lines: LogLine[] = [];
+  let isAway = true;
+  let claims = 0;
+  const worker = new JobWorker<TestJob>({
+    name: 'test',
+    claim: async () => {
+      claims += 1;
+      if (isAway) throw new StoreUnavailable('away');
+      return [];
+    },
+    run: async () => undefined,
+    clock: systemClock(),
+    log: memoryLog(lines),
+  });
+  const claimed = async (): Promise<void> => {
+    const before = claims;
+    worker.nudge();
+    await until(() => claims > before, 'that the worker claims');
+  };
+  worker.start();
+  await until(() => claims === 1, 'the first claim');
+  await claimed();
+  await claimed();
+  isAway = false;
+  await claimed();
+  isAway = true;
+  await claimed();
+  await worker.stop();
+  const warning = { worker: 'test', job: undefined, reason: 'away' };
+  assert.deepEqual(
+    lines.map(({ fields }) => fields),
+    [warning, warning],
+  );
 });
 
 describe('a clock that was set back', () => {

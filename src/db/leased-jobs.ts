@@ -217,6 +217,8 @@ export class JobWorker<Job extends { readonly id: string }> {
   readonly #running = new Map<string, { readonly job: Job; readonly ended: Promise<void> }>();
   #claiming: Promise<void> | undefined;
   #isNudged = false;
+  /** Whether the last claim has failed. */
+  #hasFailed = false;
   #stopTicking: (() => void) | undefined;
 
   constructor(parts: JobWorkerParts<Job>) {
@@ -264,9 +266,11 @@ export class JobWorker<Job extends { readonly id: string }> {
         // A lease of this process can expire while the database is slow; the job still runs.
         for (const job of await this.#parts.claim(running))
           if (!this.#running.has(job.id)) this.#take(job);
+        this.#hasFailed = false;
       } catch (error) {
-        // The jobs stay in the table until the next tick.
-        this.#warn(error, 'Jobs could not be claimed');
+        // The jobs stay in the table until the next tick. An outage has a tick each second.
+        if (!this.#hasFailed) this.#warn(error, 'Jobs could not be claimed');
+        this.#hasFailed = true;
       }
     }
     this.#claiming = undefined;
