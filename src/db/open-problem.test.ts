@@ -88,6 +88,10 @@ test('the message for a PostgreSQL contains the problem and no password', async 
       url.replace(/\/\/[^@]*@/, '//nobody-here@'),
       /rejects the user "nobody-here": correct the name or the password/,
     ],
+    [
+      `${url}&options=-c%20default_transaction_read_only%3Don`,
+      /accepts no writes: set "database" to the primary, or turn/,
+    ],
   ];
   for (const [address, expected] of cases) {
     const problem = await problemOf(address);

@@ -75,6 +75,8 @@ function serverProblem(code: string, error: Error, place: Place): string | undef
       return `${at} has no database "${database}": create it ("createdb ${database}"), or correct "database"`;
     case '42501':
       return `${at} does not allow the user "${user}" to create tables in "${database}": make it the owner, or grant CREATE on the schema (${error.message})`;
+    case '25006':
+      return `${at} accepts no writes: set "database" to the primary, or turn its default_transaction_read_only off`;
     case '53300':
       return `${at} has no connection left: raise its max_connections, or lower "cluster.connections"`;
     default:
