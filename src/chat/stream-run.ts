@@ -188,7 +188,8 @@ export class StreamRun extends ChatRun implements EngineSink, StreamSource {
     }
     const { parts, context } = this.plan;
     context.failed(fault);
-    const fields = { requestId: context.requestId, reason: reasonOf(fault.options.cause ?? fault) };
+    // The log line of the request has the message of the engine without the prompt.
+    const fields = { requestId: context.requestId, code: fault.code };
     parts.log.warn(fields, 'A stream failed after its first byte');
     this.#response.end(Buffer.concat(events));
   }

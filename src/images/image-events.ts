@@ -96,7 +96,7 @@ export async function streamImages(
     context.failed(fault);
     const body = { message: fault.message, code: fault.code, param: null };
     stream.end(Buffer.from(eventText('error', JSON.stringify({ type: 'error', error: body }))));
-    parts.log.warn({ requestId: context.requestId, reason: reasonOf(error) }, 'Images failed');
+    parts.log.warn({ requestId: context.requestId, code: fault.code }, 'Images failed');
     return undefined;
   } finally {
     stream.close();

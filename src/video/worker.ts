@@ -215,7 +215,7 @@ export class Worker {
       case 'refused':
         return await this.#fail(job, FAILURES[result.objection], result.detail);
       case 'unclear':
-        log.warn({ job: job.id, reason: result.detail }, 'A video engine sent no clear response');
+        log.warn({ job: job.id }, 'A video engine sent no clear response');
         return await this.#pause(job, LATER_MS);
       case 'busy':
       case 'away':
@@ -323,11 +323,14 @@ export class Worker {
     await this.#clean(job);
   }
 
-  /** Fails a job and refunds it. `detail`: the engine's message for the log. */
+  /**
+   * Fails a job and refunds it. `detail`: the engine's message for the record, which leaves out the
+   * prompt. The log would show it.
+   */
   async #fail(job: VideoJob, failure: JobFailure, detail = ''): Promise<void> {
     const failed = await this.#refund(job.id, 'worker', failure);
     if (failed === undefined) return;
-    const fields = { job: job.id, model: job.modelId, reason: failure.message, detail };
+    const fields = { job: job.id, model: job.modelId, reason: failure.message };
     this.#parts.log.info(fields, 'A video job failed');
     this.#parts.ended(job, { failure, detail, tries: this.#tries.take(job.id) });
     await this.#clean(job);
@@ -407,7 +410,7 @@ export class Worker {
    */
   async #delayed(job: VideoJob, delay: EngineDelay): Promise<void> {
     const { clock, log, maxSilenceMinutes } = this.#parts;
-    const fields = { job: job.id, reason: delay.detail };
+    const fields = { job: job.id, model: job.modelId };
     if (delay.kind === 'busy') {
       log.debug(fields, 'A video engine is busy');
       await this.#table.silentSince(job.id, 0);

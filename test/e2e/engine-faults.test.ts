@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { openEngine } from '../support/loopback-engine.ts';
 import { fastClock } from '../support/fast-clock.ts';
+import { type LogLine, memoryLog } from '../support/memory-log.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { until } from '../support/until.ts';
@@ -10,10 +11,12 @@ import { until } from '../support/until.ts';
 describe('chat with engines that fail', () => {
   let first: TestUpstream;
   let farebox: TestApp;
+  const lines: LogLine[] = [];
 
   before(async () => {
     first = await TestUpstream.start();
     farebox = await startTestApp({
+      log: memoryLog(lines),
       yaml: `
 engines:
   one: { url: ${first.url} }
@@ -205,6 +208,29 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
       const text = await (await chat({ model: 'keyed', stream })).text();
       assert.match(text, /Bearer \[secret\] of \[secret\] is invalid/);
     }
+  });
+
+  test('the log does not contain a prompt that an engine repeats in a stream', async () => {
+    const prompt = 'The violet otter counts seventeen lanterns';
+    const events = [
+      { choices: [{ index: 0, delta: { content: 'Hi' } }] },
+      { error: { message: `Cannot read "${prompt}"`, code: 500 } },
+    ];
+    first.script.push({
+      kind: 'own',
+      answer: (response) => {
+        response.setHeader('content-type', 'text/event-stream');
+        response.end(events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''));
+      },
+    });
+    const answer = await chat({
+      model: 'single',
+      stream: true,
+      messages: [{ role: 'user', content: prompt }],
+    });
+    assert.match(await answer.text(), /The inference failed/);
+    assert.doesNotMatch(JSON.stringify(lines), /violet otter/);
+    assert.ok(lines.some(({ fields }) => fields['code'] === 'INFERENCE_FAILED'));
   });
 
   test('a completion with a deeply nested member is charged and delivered', async () => {

@@ -4,6 +4,7 @@ import { after, before, test } from 'node:test';
 import { call } from '../app/call.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { type LoopbackEngine, openEngine, sendJson } from '../support/loopback-engine.ts';
+import { type LogLine, memoryLog } from '../support/memory-log.ts';
 import { runCli } from '../support/run-cli.ts';
 import { until } from '../support/until.ts';
 
@@ -11,10 +12,12 @@ const PROMPT = 'The violet otter counts seventeen lanterns at dusk';
 let engine: LoopbackEngine;
 let farebox: TestApp;
 let admin: string;
+const lines: LogLine[] = [];
 
 before(async () => {
   engine = await openEngine();
   farebox = await startTestApp({
+    log: memoryLog(lines),
     yaml: `
 engines: { studio: { url: "${engine.url}/v1" } }
 models:
@@ -64,6 +67,7 @@ test('a failed video job shows its calls of engines, its refund and the next ste
   );
   assert.match(data.tries[0]?.words ?? '', /Out of memory/);
   assert.doesNotMatch(text, /violet otter/);
+  assert.doesNotMatch(JSON.stringify(lines), /violet otter/);
   assert.match(data.charge.why, /^Charged in advance, and refunded because the job failed/);
   assert.match(String(data.parameters['body']), /^\d+ bytes$/);
   assert.match(data.nextStep.operator, /^Read the log of the engine studio/);

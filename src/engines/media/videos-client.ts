@@ -4,7 +4,7 @@
  * video instead of a route for its content; a job without DELETE is cancelled.
  *
  * Failures of an engine are results (`away`, `unclear`, `lost`, `refused`), never exceptions,
- * because the calling job will retry. The engine's message is in `detail`, for the log.
+ * because the calling job will retry. The engine's message is in `detail`, for the record.
  */
 import type { Clock } from '../../core/clock.ts';
 import { parsedJson } from '../../json/json-text.ts';
@@ -69,7 +69,7 @@ export interface EngineOrder {
  */
 type Objection = 'policy' | 'request' | 'media' | 'engine';
 
-/** A result whose `detail` contains the engine's message, only for the log. */
+/** A result whose `detail` contains the engine's message, only for the record of the job. */
 type Detailed<Kind extends string, More = object> = {
   readonly kind: Kind;
   readonly detail: string;
