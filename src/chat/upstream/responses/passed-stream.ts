@@ -220,11 +220,13 @@ export class PassedStream implements EngineStream {
   #countItems(items: readonly JsonObject[], counted: Readonly<OutputTally>): boolean {
     const rest = itemsTally(items);
     for (const kind of KINDS) rest[kind] = Math.max(0, rest[kind] - counted[kind]);
+    const sizeBytes = outputBytes(rest);
+    if (sizeBytes === 0) return true;
     const most = mostBytes(this.#grantedTokens, this.#deltas);
-    this.isCutOff = outputBytes(this.tally) + outputBytes(rest) > most;
+    this.isCutOff = outputBytes(this.tally) + sizeBytes > most;
     if (this.isCutOff) return false;
     addTally(this.tally, rest);
-    this.hasShownText ||= outputBytes(rest) > 0;
+    this.hasShownText = true;
     return true;
   }
 
