@@ -37,6 +37,7 @@ import {
   createKey,
   reportKeys,
   updateKey,
+  withKnownModels,
 } from './manage-keys.ts';
 
 const PATH = '/api_keys';
@@ -52,7 +53,7 @@ export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined
     post(PATH, 'admin', CREATE_KEY, async (context) => {
       const request = readBody(context, CreateKeyRequest);
       requireKeyRight(context.caller, request.apiKeyType);
-      const settings = settingsOf(request, parts.clock);
+      const settings = withKnownModels(parts, settingsOf(request, parts.clock));
       const { wallet } = context.caller;
       if (wallet !== undefined) await identity.openWalletAccount(wallet);
       const created = await createKey(parts, context.caller, request.apiKeyType, settings);
@@ -115,7 +116,8 @@ function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Rout
       const wallet = await payments.keyChallenges.signerOf(request, context.countedAddress);
       await parts.stores.identity.openWalletAccount(wallet);
       const caller = walletCaller(wallet);
-      const created = await createKey(parts, caller, request.apiKeyType, settings);
+      const known = withKnownModels(parts, settings);
+      const created = await createKey(parts, caller, request.apiKeyType, known);
       await sendCreated(context, created);
     }),
   ];

@@ -9,7 +9,7 @@ const COST = 0.000022;
 
 /** A free model beside the one that is paid. */
 const SECOND =
-  '  - { id: second, type: text, context: 8192, maxCompletionTokens: 64, price: { input: 0, output: 0 }, replicas: [{ engine: rack1, model: tiny }] }';
+  '  - { id: second, aliases: [spare], type: text, context: 8192, maxCompletionTokens: 64, price: { input: 0, output: 0 }, replicas: [{ engine: rack1, model: tiny }] }';
 
 describe('budgets and child keys', () => {
   let bench: Bench;
@@ -125,6 +125,20 @@ describe('budgets and child keys', () => {
     const { spentUsd } = body.data[0];
     assert.equal(spentUsd.toFixed(6), ((atOnce + served) * COST).toFixed(6));
     assert.ok(atOnce > 0 && spentUsd <= 0.0006, `${atOnce} ${spentUsd}`);
+  });
+
+  test('a child may use models of its parent by their aliases, and by default all of them', async () => {
+    const { accountId, manage } = await owner();
+    // One model was removed after the key was created.
+    const parent = await bench.farebox.key({ accountId, models: ['second', 'removed'] });
+    const models = async (wanted?: readonly string[]) => {
+      const body = { description: 'helper', ...(wanted && { models: wanted }) };
+      const made = await manage('POST', '/key/children', body, parent);
+      return made.body.data?.models ?? made.text;
+    };
+    assert.deepEqual(await models(['spare']), ['second']);
+    assert.deepEqual(await models(), ['second', 'removed']);
+    assert.match(String(await models(['chat'])), /Model not found|may not use/);
   });
 
   test('a child counts in the cap of its parent, and ends with it', async () => {

@@ -17,7 +17,7 @@ import {
   LIST_KEYS,
 } from './api-key-schema.ts';
 import { itemOf, listPage, sendCreated, settingsOf } from './api-keys.ts';
-import { type KeySettings, createKey } from './manage-keys.ts';
+import { type KeySettings, createKey, withKnownModels } from './manage-keys.ts';
 
 const PATH = '/key/children';
 /** A key, its children and their children. */
@@ -58,7 +58,8 @@ export function childKeyRoutes(parts: AccountParts): Route[] {
     post(PATH, 'key', CREATE, async (context) => {
       const { caller } = context;
       const request = readBody(context, CreateChildRequest);
-      const requested = settingsOf({ ...request, apiKeyType: 'INFERENCE' }, parts.clock);
+      const given = settingsOf({ ...request, apiKeyType: 'INFERENCE' }, parts.clock);
+      const requested = withKnownModels(parts, given);
       const parent = await identity.findKey(caller.accountId, caller.keyId);
       if (parent === undefined) throw new Fault('AUTHENTICATION_FAILED_INACTIVE_KEY');
       const settings = await boundedBy(parts, caller, parent, requested);

