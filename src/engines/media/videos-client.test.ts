@@ -234,3 +234,28 @@ test('`find` reads further pages of a list that is longer than one', async (t) =
   assert.deepEqual(await client.find(job, signal), { kind: 'unknown' });
   assert.equal(pages, 5);
 });
+
+test('`find` reports a job as unknown only if the engine has sent its list, or has none', async (t) => {
+  let answer: RequestListener = () => undefined;
+  const client = await clientOf(t, (request, response) => answer(request, response));
+  const job = { ...ref, id: 'j', accountId: 'a', modelId: 'm', attempts: 0, request: {} };
+  const status = (code: number): RequestListener => {
+    return (_request, response) => response.writeHead(code).end('{}');
+  };
+  const cut: RequestListener = (_request, response) => {
+    response.writeHead(200, { 'content-length': 100 }).write('{"data":[', () => response.destroy());
+  };
+  for (const [given, kind] of [
+    [status(200), 'unknown'],
+    [status(404), 'unknown'],
+    [status(400), 'unknown'],
+    [status(501), 'unknown'],
+    [status(503), 'away'],
+    [status(429), 'away'],
+    [status(502), 'away'],
+    [cut, 'away'],
+  ] as const) {
+    answer = given;
+    assert.equal((await client.find(job, signal)).kind, kind);
+  }
+});

@@ -198,6 +198,12 @@ function isLost(failure: EngineFailure): boolean {
   return failure.status === 404 || failure.status === 410;
 }
 
+function hasNoList(failure: EngineFailure): boolean {
+  const { reason } = failure;
+  const isRejection = reason === 'refused' || reason === 'misconfigured' || reason === 'too-large';
+  return isRejection || hasNoRoute(failure);
+}
+
 function resultOfFailure(failure: EngineFailure): CreateResult {
   const detail = detailOf(failure);
   if (!failure.wasSent || failure.reason === 'overloaded') return notNow(failure);
@@ -339,9 +345,9 @@ export class VideosClient {
       const rest = after === undefined ? '' : `&after=${encodeURIComponent(after)}`;
       const call = shortCallOf('GET', replica, `/videos?limit=${LISTED}&order=desc${rest}`, signal);
       const response = await this.#engines.collect({ ...call, maxResponseBytes: MAX_LIST_BYTES });
-      if (!response.ok && response.status === null) return away(detailOf(response));
-      // Any response except a list: the engine keeps none, or does not expose it.
-      if (!response.ok) break;
+      // A rejection: the engine keeps no list, or does not expose it.
+      if (!response.ok && hasNoList(response)) break;
+      if (!response.ok) return away(detailOf(response));
       const { data: listed = [], has_more: hasMore } =
         Listed.safeParse(parsedJson(String(response.body))).data ?? {};
       const found = listed.find(
