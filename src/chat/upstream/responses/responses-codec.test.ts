@@ -446,16 +446,17 @@ for (const [name, given, choice] of RESPONSES) {
     for (const [list, size] of [
       [events, 1],
       [events, 50],
-      // Some engines send texts only with their items.
+      // Some engines send texts only with their items, or all of them with the last event.
       [small, undefined],
+      [events.filter(({ response: whole }) => whole !== undefined), undefined],
     ] as const) {
       const fold = streamed(eventBytes(list), size);
       assert.deepEqual(fold.usage, response.usage);
       assert.equal(fold.finish_reason, finish_reason);
       const content = read['content'] ?? '';
       const shown: Record<string, unknown> = { ...read, content };
-      if (list === small) delete shown['annotations'];
-      if (list === small) delete fold.message['annotations'];
+      if (list !== events) delete shown['annotations'];
+      if (list !== events) delete fold.message['annotations'];
       assert.deepEqual(fold.message, shown);
     }
   });

@@ -1,7 +1,7 @@
 /**
  * Converts the event stream of `POST /responses` to the chunks of a chat stream: bytes in, bytes
- * out. Text that an engine sends only with the end of its item is sent then; unknown events are
- * skipped.
+ * out. Text that an engine sends only with the end of its item, or of the response, is sent then;
+ * unknown events are skipped.
  */
 import { SseEvents, type SseData } from '../../../http/sse-events.ts';
 import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
@@ -32,6 +32,7 @@ export class ResponsesReader implements UpstreamReader {
   readonly #events = new SseEvents();
   readonly #items = new Map<unknown, OpenItem>();
   #hasRole = false;
+  #hasOutput = false;
   #isOver = false;
   #calls = 0;
   #details = 0;
@@ -128,6 +129,7 @@ export class ResponsesReader implements UpstreamReader {
       this.#hasReasoning = true;
     }
     if (!Array.isArray(logprobs) || logprobs.length === 0) return this.#delta({ [member]: shown });
+    this.#hasOutput = true;
     const choice = { index: 0, delta: { [member]: shown }, logprobs: { content: logprobs } };
     return this.#chunk([{ ...choice, finish_reason: null }]);
   }
@@ -136,6 +138,7 @@ export class ResponsesReader implements UpstreamReader {
   #text(index: number, json: string): string {
     const item = this.#items.get(index);
     if (item !== undefined) item.hasText = true;
+    this.#hasOutput = true;
     this.#contentLength += json.includes('\\') ? textOfJson(json).length : json.length;
     return `${this.#role()}${HEAD}{"content":"${json}"}${TAIL}`;
   }
@@ -178,13 +181,15 @@ export class ResponsesReader implements UpstreamReader {
 
   #end(response: unknown): string {
     if (!isJsonObject(response)) return this.#fail().toString();
-    const { error, usage, service_tier } = response;
+    const { error, output, usage, service_tier } = response;
     const finish_reason = finishOf(response);
     if (finish_reason === 'error' || finish_reason === undefined) return this.#error({ error });
     this.#isOver = true;
+    const items: readonly unknown[] = !this.#hasOutput && Array.isArray(output) ? output : [];
+    const late = items.map((item, index) => this.#done({ output_index: index, item })).join('');
     const ended = this.#chunk([{ index: 0, delta: {}, logprobs: null, finish_reason }]);
     const counted = isJsonObject(usage) ? this.#chunk([], { usage, service_tier }) : '';
-    return this.#role() + ended + counted + DONE_EVENT;
+    return this.#role() + late + ended + counted + DONE_EVENT;
   }
 
   /** The members of an `error` event are in it or in its `error`. */
@@ -202,7 +207,9 @@ export class ResponsesReader implements UpstreamReader {
   #delta(delta: JsonObject): string {
     const role = this.#hasRole ? '' : `${HEAD}{"role":"assistant","content":""}${TAIL}`;
     this.#hasRole = true;
-    return Object.keys(delta).length === 0 ? role : role + HEAD + JSON.stringify(delta) + TAIL;
+    if (Object.keys(delta).length === 0) return role;
+    this.#hasOutput = true;
+    return role + HEAD + JSON.stringify(delta) + TAIL;
   }
 
   #chunk(choices: readonly JsonObject[], more: JsonObject = {}): string {
