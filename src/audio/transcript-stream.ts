@@ -7,6 +7,7 @@
  */
 import { parsedJson } from '../json/json-text.ts';
 import * as z from 'zod';
+import { BodyPieces } from '../core/body-pieces.ts';
 import type { Clock } from '../core/clock.ts';
 import type {
   EngineCall,
@@ -159,7 +160,7 @@ interface PieceSinkParts extends Pick<PieceCall, 'maxCharacters' | 'onHead'> {
 class PieceSink implements EngineSink {
   readonly #parts: PieceSinkParts;
   readonly #events = new SseEvents(MAX_EVENT_BYTES);
-  #whole: Buffer[] | undefined;
+  #whole: BodyPieces | undefined;
   #characters = 0;
   #isDone = false;
   #problem: string | undefined;
@@ -173,12 +174,12 @@ class PieceSink implements EngineSink {
     const isStream = String(head.headers['content-type'] ?? '')
       .toLowerCase()
       .startsWith(EVENTS);
-    if (!isStream) this.#whole = [];
+    if (!isStream) this.#whole = new BodyPieces();
   }
 
   onChunk(chunk: Buffer): boolean {
     if (this.#whole !== undefined) {
-      this.#whole.push(chunk);
+      this.#whole.add(chunk);
       return true;
     }
     if (this.#problem !== undefined) return true;
@@ -188,7 +189,7 @@ class PieceSink implements EngineSink {
 
   /** Returns the rest at the end of the response; a stream must have sent its final event. */
   end(isComplete: boolean): Omit<StreamedPiece, 'outcome'> {
-    const body = this.#whole && Buffer.concat(this.#whole);
+    const body = this.#whole?.joinedAtOnce();
     if (isComplete && body === undefined && this.#problem === undefined) {
       const last = this.#events.finish();
       if (last !== undefined) this.#readEvent(last.bytes.toString('utf8', last.start, last.end));

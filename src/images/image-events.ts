@@ -7,6 +7,7 @@
  * engine costs nothing. The final images are sent after the charge is committed.
  */
 import type { Outcome } from '../billing/sale.ts';
+import { BodyPieces } from '../core/body-pieces.ts';
 import { decodeBase64 } from '../core/event-loop.ts';
 import { Fault } from '../core/faults.ts';
 import { reasonOf } from '../core/log.ts';
@@ -114,7 +115,7 @@ class PartialImages implements EngineSink {
   #engineRun: EngineRun | undefined;
   #head: EngineHead | undefined;
   #outcome: EngineOutcome | undefined;
-  readonly #chunks: Buffer[] = [];
+  readonly #whole = new BodyPieces();
   /** Events are validated one after the other. */
   #validating: Promise<void> = Promise.resolve();
   readonly #completed: JsonObject[] = [];
@@ -168,7 +169,7 @@ class PartialImages implements EngineSink {
   onChunk(chunk: Buffer): boolean {
     if (this.#problem !== undefined) return true;
     if (!this.#isStream) {
-      this.#chunks.push(chunk);
+      this.#whole.add(chunk);
       return true;
     }
     if (!this.#events.push(chunk)) this.#stop('An event is longer than an image');
@@ -253,7 +254,7 @@ class PartialImages implements EngineSink {
 
   async #made(): Promise<GeneratedImages | string> {
     if (!this.#isStream) {
-      const body = Buffer.concat(this.#chunks);
+      const body = await this.#whole.joined();
       const job = imageJobIn(body);
       const replica = this.#head?.replica;
       if (job === undefined || replica === undefined) {

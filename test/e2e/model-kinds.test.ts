@@ -19,6 +19,7 @@ import { sharp } from '../support/sharp.ts';
 import { sha256Hex } from '../../src/core/ids.ts';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type CallOptions, type Called, call } from '../app/call.ts';
+import { heapBytes } from '../support/heap-bytes.ts';
 import { until } from '../support/until.ts';
 import { makeSound, toneWav } from '../media/clips.ts';
 import { type ModelFixture, sendEvents, sendJson, startModelFixture } from './model-fixture.ts';
@@ -100,6 +101,22 @@ after(() => fixture.stop());
 
 function post(path: string, body: unknown, options: CallOptions = {}): Promise<Called> {
   return call(fixture.farebox, path, { secret: fixture.farebox.owner.secret, body, ...options });
+}
+
+const SPACES = 300_000;
+const MAX_GROWN_BYTES = 20 * SPACES;
+
+/** Sends a JSON text after many spaces, each in a chunk; returns the memory that they have taken. */
+async function sendSpaces(response: ServerResponse, json: string): Promise<number> {
+  response.writeHead(200, { 'content-type': 'application/json' }).flushHeaders();
+  const socket = response.socket!;
+  const usedBytes = heapBytes();
+  socket.write('1\r\n \r\n'.repeat(SPACES));
+  await until(() => socket.writableLength === 0);
+  for (let turn = 0; turn < 100; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+  const grownBytes = heapBytes() - usedBytes;
+  response.end(json);
+  return grownBytes;
 }
 
 /** Nano-USD that the owner is charged for `work`. */
@@ -720,6 +737,17 @@ describe('POST /images/generations', () => {
         assert.deepEqual(eventsOf(answer.text).types, ['image_generation.completed']);
       }
       assert.equal(fixture.engine.heard.length - asked, 3);
+    });
+
+    test('a response of single bytes takes little more memory than its bytes', async () => {
+      const made = JSON.stringify(await data([64, 64]));
+      let grownBytes = 0;
+      fixture.engine.on(path, async (_heard, response) => {
+        grownBytes = await sendSpaces(response, made);
+      });
+      const answer = await post(path, { ...streamed, model: 'painter' });
+      assert.deepEqual(eventsOf(answer.text).types, ['image_generation.completed']);
+      assert.ok(grownBytes < MAX_GROWN_BYTES, String(grownBytes));
     });
 
     test('a disconnect after a partial image is charged, a failed engine is not', async () => {
@@ -1353,6 +1381,15 @@ describe('POST /audio/transcriptions as a stream', () => {
     assert.equal(nano, 1_000_000n);
     fixture.engine.on(path, (_heard, response) => sendEvents(response, [done('All at once')]));
     assert.deepEqual((await heard()).deltas, ['All at once']);
+  });
+
+  test('a transcript of single bytes takes little more memory than its bytes', async () => {
+    let grownBytes = 0;
+    fixture.engine.on(path, async (_heard, response) => {
+      grownBytes = await sendSpaces(response, JSON.stringify({ text: 'Good morning.' }));
+    });
+    assert.deepEqual((await heard()).deltas, ['Good morning.']);
+    assert.ok(grownBytes < MAX_GROWN_BYTES, String(grownBytes));
   });
 
   test('an invalid transcript is not charged', async () => {
