@@ -422,6 +422,21 @@ test('the limits of parts per message are named', () => {
   }
 });
 
+test('a file may be bare base64, as in the SDK of OpenAI', () => {
+  const content = (file_data: string) => [
+    { type: 'file', file: { filename: 'a.pdf', file_data }, cache_control: { type: 'ephemeral' } },
+  ];
+  const parsed = (file_data: string) =>
+    parseWith({ messages: [{ role: 'user', content: content(file_data) }] }).messages[0]?.content;
+  const url = 'data:application/octet-stream;base64,AA==';
+  assert.deepEqual(parsed('AA=='), content(url));
+  assert.deepEqual(parsed(url), content(url));
+  for (const wrong of ['ftp://e.com/a.pdf', '']) {
+    const messages = [{ role: 'user', content: content(wrong) }];
+    assert.equal(refusedPath({ messages }), 'messages.0.content.0.file.file_data');
+  }
+});
+
 test('empty assistant messages are dropped, and a request with only those is rejected', () => {
   const silent = [
     { role: 'assistant', content: null },

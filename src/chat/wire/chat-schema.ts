@@ -91,7 +91,7 @@ export const FilePart = z.looseObject({
   type: z.literal('file').describe('A document part: PDF, DOCX, PPTX, XLSX or text.'),
   file: z
     .looseObject({
-      file_data: mediaUrl.describe('Base64 data URL, or HTTP(S) URL.'),
+      file_data: mediaUrl.describe('Base64, bare or as a data URL; or an HTTP(S) URL.'),
       filename: z.string().nullish().describe('File name; its extension determines the format.'),
     })
     .describe('The document.'),

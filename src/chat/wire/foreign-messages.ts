@@ -189,7 +189,7 @@ function convertPart(part: JsonObject): JsonObject | undefined {
     case 'input_image':
       return foreignImage(part);
     case 'file':
-      return isJsonObject(part['file']) ? undefined : foreignFile(part);
+      return isJsonObject(part['file']) ? withDataUrl(part, part['file']) : foreignFile(part);
     case 'input_file':
     case 'document':
       return foreignFile(part);
@@ -205,6 +205,15 @@ function foreignImage(part: JsonObject): JsonObject | undefined {
   if (found === undefined) return undefined;
   const url = asUrl(found, part, 'image/png');
   return { type: 'image_url', image_url: typeof detail === 'string' ? { url, detail } : { url } };
+}
+
+const HAS_SCHEME = /^[a-z][a-z\d+.-]*:/i;
+
+/** The SDK of OpenAI documents bare base64, whose format follows from the file name. */
+function withDataUrl(part: JsonObject, file: JsonObject): JsonObject | undefined {
+  const data = firstText(file['file_data']);
+  if (data === undefined || HAS_SCHEME.test(data)) return undefined;
+  return { ...part, file: { ...file, file_data: asUrl(data, file, 'application/octet-stream') } };
 }
 
 function foreignFile(part: JsonObject): JsonObject | undefined {
