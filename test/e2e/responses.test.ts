@@ -359,6 +359,20 @@ describe('responses', () => {
     });
   });
 
+  test('log probabilities are requested by their number or by their name in `include`', async () => {
+    const include = ['message.output_text.logprobs'];
+    for (const [extra, expected] of [
+      [{ include }, [true, undefined]],
+      [{ include, top_logprobs: 2 }, [true, 2]],
+      [{ top_logprobs: 2 }, [true, 2]],
+      [{ include: [] }, [undefined, undefined]],
+    ] as const) {
+      says('Hi');
+      assert.equal((await respond(extra)).status, 200);
+      assert.deepEqual([asked().logprobs, asked().top_logprobs], expected);
+    }
+  });
+
   test('a retry with its key gets the same response and costs nothing', async () => {
     const headers = { 'idempotency-key': 'turn-1' };
     says('Once');

@@ -99,7 +99,9 @@ export const ResponsesBody = z.looseObject({
   include: z
     .array(z.string())
     .nullish()
-    .describe('`reasoning.encrypted_content` returns sealed reasoning; other values are ignored.'),
+    .describe(
+      '`reasoning.encrypted_content` returns sealed reasoning, `message.output_text.logprobs` log probabilities; other values are ignored.',
+    ),
   prompt_cache_key: promptCacheKey,
   prompt_cache_retention: z
     .string()

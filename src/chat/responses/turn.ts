@@ -150,12 +150,15 @@ function listOf(value: unknown): JsonObject[] {
   return Array.isArray(value) ? value.filter(isJsonObject) : [];
 }
 
+const LOGPROBS = 'message.output_text.logprobs';
+
 function chatBody(
   parts: TurnParts,
   body: ResponsesBody,
   { messages, tools }: { readonly messages: readonly unknown[]; readonly tools: ToolPlan },
 ): JsonObject {
-  const logprobs = body.top_logprobs ? { logprobs: true, top_logprobs: body.top_logprobs } : {};
+  const top = body.top_logprobs ? { top_logprobs: body.top_logprobs } : undefined;
+  const hasLogprobs = top !== undefined || body.include?.includes(LOGPROBS) === true;
   // A search that is only offered needs a search provider; a demanded one is rejected without it.
   const search = tools.search === 'auto' && !parts.canSearch ? undefined : tools.search;
   return {
@@ -170,7 +173,7 @@ function chatBody(
     top_p: body.top_p,
     presence_penalty: body.presence_penalty,
     frequency_penalty: body.frequency_penalty,
-    ...logprobs,
+    ...(hasLogprobs && { logprobs: true, ...top }),
     response_format: formatOf(body.text?.format),
     verbosity: body.text?.verbosity,
     reasoning_effort: effortOf(body.reasoning?.effort),
