@@ -359,6 +359,18 @@ describe('responses', () => {
     });
   });
 
+  test('a reference to a stored item needs no type', async () => {
+    says('First');
+    const { output } = (await respond({})).body;
+    for (const type of [{ type: 'item_reference' }, { type: null }, {}]) {
+      says('Second');
+      const reference = { ...type, id: output[0].id };
+      const input = [{ role: 'user', content: 'Hi' }, reference, { role: 'user', content: 'And?' }];
+      assert.equal((await respond({ input })).status, 200);
+      assert.equal(asked().messages[1].content, 'First');
+    }
+  });
+
   test('log probabilities are requested by their number or by their name in `include`', async () => {
     const include = ['message.output_text.logprobs'];
     for (const [extra, expected] of [

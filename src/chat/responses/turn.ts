@@ -90,9 +90,16 @@ function refuseUnsupported(body: ResponsesBody): void {
 }
 
 function itemsOf(input: ResponsesBody['input']): JsonObject[] {
-  if (typeof input !== 'string') return input ?? [];
+  if (typeof input !== 'string') return (input ?? []).map(withType);
   const content = [{ type: 'input_text', text: input }];
   return [{ type: 'message', role: 'user', content }];
+}
+
+/** The type of a reference is optional. */
+function withType(item: JsonObject): JsonObject {
+  const { type, role, id } = item;
+  const isReference = typeof type !== 'string' && role === undefined && typeof id === 'string';
+  return isReference ? { ...item, type: 'item_reference' } : item;
 }
 
 /** Stored items that the input refers to by id, as some clients do for reasoning. */
