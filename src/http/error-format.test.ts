@@ -103,6 +103,17 @@ describe('errors of a server', () => {
     assert.match(unknown.body.error.message, /^Not found/);
   });
 
+  test('name the invalid field for the SDK', async () => {
+    const paramOf = async (body: object) =>
+      (await call(bench.farebox, '/chat/completions', { secret, body, headers: python })).body.error
+        .param;
+    assert.equal(await paramOf(chatBody({ temperature: 3 })), 'temperature');
+    const messages = [{ role: 'user', content: [{ type: 'text', text: 1 }] }];
+    assert.equal(await paramOf(chatBody({ messages })), 'messages.0.content.0.text');
+    const long = [{ role: 'user', content: 'word '.repeat(400_000) }];
+    assert.equal(await paramOf(chatBody({ messages: long })), 'messages');
+  });
+
   test('have a message that the SDK shows', async () => {
     const client = new OpenAI({ baseURL: bench.farebox.url, apiKey: secret, maxRetries: 0 });
     const messages = [{ role: 'user' as const, content: 'Hello' }];

@@ -89,12 +89,26 @@ function openAiBody({ message, code, status, options }: Fault): unknown {
     error: {
       message,
       type: openAiType(status),
-      param: null,
+      param: paramOf(options) ?? null,
       code: code.toLowerCase(),
       details,
       ...fields,
     },
   };
+}
+
+function paramOf({ body, fields }: Fault['options']): string | undefined {
+  const own =
+    isJsonObject(body) && isJsonObject(body['error']) ? body['error']['param'] : undefined;
+  return typeof own === 'string' ? own : invalidPath(fields);
+}
+
+/** The path of the first invalid member of a request. */
+export function invalidPath(fields: Fault['options']['fields']): string | undefined {
+  const issues = fields?.['issues'];
+  const first: unknown = Array.isArray(issues) ? issues[0] : undefined;
+  const path = isJsonObject(first) ? first['path'] : undefined;
+  return Array.isArray(path) && path.length > 0 ? path.join('.') : undefined;
 }
 
 const OPENAI_TYPES: Readonly<Record<number, string>> = {

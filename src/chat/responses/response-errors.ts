@@ -6,6 +6,7 @@ import type { Fault, FaultCode } from '../../core/faults.ts';
 import { FAULTS } from '../../core/faults.ts';
 import * as z from 'zod';
 import type { RouteDescription } from '../../http/describe.ts';
+import { invalidPath } from '../../http/error-response.ts';
 import type { ErrorForm } from '../../http/request-context.ts';
 import { isJsonObject } from '../../json/json-scan.ts';
 
@@ -22,7 +23,8 @@ export const responsesErrors: ErrorForm = (fault, context) => {
   const error = {
     message: fault.message,
     type: typeOf(status, code),
-    param: placeOf(fields),
+    // Some clients require a string.
+    param: invalidPath(fields) ?? '',
     code,
   };
   const isLimited = status === 429 && fault.status === 429 && retryAfterSeconds === undefined;
@@ -71,16 +73,6 @@ const TYPES: Readonly<Record<number, string>> = {
 function typeOf(status: number, code: string): string {
   if (code === 'insufficient_quota') return code;
   return TYPES[status] ?? (status >= 500 ? 'server_error' : 'invalid_request_error');
-}
-
-/**
- * The path of the invalid member; empty if there is none, because some clients require a string.
- */
-function placeOf(fields: Fault['options']['fields']): string {
-  const issues = fields?.['issues'];
-  const first: unknown = Array.isArray(issues) ? issues[0] : undefined;
-  const path = isJsonObject(first) ? first['path'] : undefined;
-  return Array.isArray(path) ? path.join('.') : '';
 }
 
 export const RESPONSES_ERRORS: NonNullable<RouteDescription['refusalBody']> = {
