@@ -77,8 +77,9 @@ const COLUMNS: readonly Column<StatementEntry>[] = [
   money('Amount', ({ amount }) => amount.usd, { isExact: true }),
   money('Daily credit', ({ amount }) => (amount.diem === 0 ? null : amount.diem), {
     isExact: true,
+    isWide: true,
   }),
-  money('Balance after', ({ balanceAfter }) => balanceAfter, { isExact: true }),
+  money('Balance after', ({ balanceAfter }) => balanceAfter, { isExact: true, isWide: true }),
 ];
 
 export function Statement() {
