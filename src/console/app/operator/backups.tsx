@@ -27,6 +27,14 @@ const COLUMNS: readonly Column<Run>[] = [
   figure('Size', ({ bytes }) => (bytes === 0 ? '–' : bytesText(bytes))),
 ];
 
+function ScheduleLink() {
+  return (
+    <>
+      Set <code>backup.to</code> in the <a href="/console/operator/configuration">configuration</a>
+    </>
+  );
+}
+
 export function Backups() {
   const backups = useCall<BackupsResponse>('/admin/backups');
   return (
@@ -42,26 +50,32 @@ export function Backups() {
               <Tile name="Last success" tone={lastSuccessAt === null ? 'warn' : undefined}>
                 {lastSuccessAt === null ? 'Never' : <Time iso={lastSuccessAt} />}
               </Tile>
-              <Tile name="Schedule" tone={isScheduled ? undefined : 'warn'}>
+              <Tile
+                name="Schedule"
+                tone={isScheduled ? undefined : 'warn'}
+                note={isScheduled ? undefined : <ScheduleLink />}
+              >
                 {isScheduled ? 'On' : 'Off'}
               </Tile>
             </dl>
-            <h2>Attempts</h2>
-            {data.length === 0 ? (
-              <Empty title="There is no backup yet">
-                <p>
-                  Run <code>farebox backup --to ./backups</code>, or set <code>backup.to</code> in
-                  the configuration for a daily one.
-                </p>
-              </Empty>
-            ) : (
-              <Table
-                label="Backups"
-                rows={data}
-                keyOf={({ startedAt }) => startedAt}
-                columns={COLUMNS}
-              />
-            )}
+            <section>
+              <h2>Attempts</h2>
+              {data.length === 0 ? (
+                <Empty title="There is no backup yet">
+                  <p>
+                    Run <code>farebox backup --to ./backups</code>, or set <code>backup.to</code> in
+                    the configuration for a daily one.
+                  </p>
+                </Empty>
+              ) : (
+                <Table
+                  label="Backups"
+                  rows={data}
+                  keyOf={({ startedAt }) => startedAt}
+                  columns={COLUMNS}
+                />
+              )}
+            </section>
           </>
         )}
       </Loaded>

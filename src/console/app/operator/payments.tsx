@@ -1,7 +1,7 @@
 /** The payments page: wallet payments of all accounts, and the details of one. */
 import { useAddress } from '../address.ts';
 import { query } from '../api.ts';
-import { networkName } from '../page-facts.ts';
+import { RAILS, networkName } from '../page-facts.ts';
 import { Transaction } from '../pages/credit.tsx';
 import { SearchForm } from '../parts/filters.tsx';
 import { Select } from '../parts/form.tsx';
@@ -69,7 +69,16 @@ export function Payments() {
       <CursorTable
         label="Payments"
         list={list}
-        empty={<Empty title={state === 'stuck' ? 'No payment is stuck' : 'No payments'} />}
+        empty={
+          <Empty title={state === 'stuck' ? 'No payment is stuck' : 'No payments'}>
+            {RAILS.length === 0 && (
+              <p>
+                To take payments from wallets, set <code>payments</code> in the{' '}
+                <a href="/console/operator/configuration">configuration</a>.
+              </p>
+            )}
+          </Empty>
+        }
         columns={columns}
         keyOf={({ paymentId }) => paymentId}
         open={({ paymentId }) => show(paymentId)}
