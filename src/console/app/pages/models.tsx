@@ -50,7 +50,7 @@ export function Models() {
                 <Segments
                   legend="Type"
                   value={type.value}
-                  options={[['', 'All'], ...types.map((one) => [one, one] as const)]}
+                  options={[['', 'All'], ...types.map((one) => [one, typeName(one)] as const)]}
                   onInput={(one) => (type.value = one)}
                 />
               </div>
@@ -96,7 +96,7 @@ function ModelTable({ models, open }: { models: readonly Model[]; open: (model: 
         </>
       ),
     },
-    aside('Type', ({ type }) => type),
+    aside('Type', ({ type }) => typeName(type)),
     figure(
       'Context',
       ({ context_length: size }) => (size === undefined ? '–' : roughCount(size)),
@@ -256,7 +256,7 @@ function ModelDrawer({ model, rates, margins, close }: ModelDrawerProps) {
         </p>
       )}
       <p class="row">
-        {(model.type === 'text' || model.type === 'embedding' || model.type === 'video') && (
+        {PLAYGROUNDS[model.type] !== undefined && (
           <a
             class="button primary"
             href={`/console/playground/${PLAYGROUNDS[model.type]}?model=${encodeURIComponent(model.id)}`}
@@ -269,7 +269,7 @@ function ModelDrawer({ model, rates, margins, close }: ModelDrawerProps) {
       <Facts
         of={[
           ['Id', <code>{model.id}</code>],
-          ['Type', model.type],
+          ['Type', typeName(model.type)],
           model.context_length !== undefined && [
             'Context',
             `${countText(model.context_length)} tokens`,
@@ -352,8 +352,24 @@ function MarginValue({ of, decimals }: { of: Margin; decimals: number }) {
   );
 }
 
+/** Pages of the playground with a choice of the model. */
 const PLAYGROUNDS: Readonly<Record<string, string>> = {
   text: 'chat',
+  image: 'images',
+  tts: 'speech',
   embedding: 'embeddings',
+  rerank: 'rerank',
   video: 'video',
 };
+
+/** The names of the playground, for types with a short name. */
+const TYPE_NAMES: Readonly<Record<string, string>> = {
+  asr: 'transcription',
+  inpaint: 'background removal',
+  rerank: 'reranking',
+  tts: 'speech',
+};
+
+function typeName(type: string): string {
+  return TYPE_NAMES[type] ?? type;
+}
