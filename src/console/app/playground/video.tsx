@@ -117,8 +117,8 @@ export function Video() {
           <CodeButton samples={() => jsonSamples('/video/queue', body)} />
         </p>
         <p class="hint">
-          The server holds the quoted price during the job, charges it when the video is ready, and
-          releases it if the job fails.
+          The server holds or charges the quoted price when the job is queued, and returns it if the
+          job fails.
         </p>
       </Form>
       <section aria-label="Result">
