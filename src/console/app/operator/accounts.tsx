@@ -76,7 +76,7 @@ export function Accounts() {
       <SearchForm
         key={filters.search}
         label="Find an account"
-        placeholder="Part of a name or wallet address, or start of an id"
+        placeholder="Name, wallet address or start of an id"
         words={filters.search}
         find={(words) => address.change({ search: words })}
       />

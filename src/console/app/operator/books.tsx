@@ -62,7 +62,7 @@ export function Books() {
           return (
             <>
               <dl class="tiles">
-                <Tile name="Owed to customers before" note={`until ${data.from}`}>
+                <Tile name="Owed to customers before" note={`at the start of ${data.from}`}>
                   <Usd value={data.owedBeforeUsd} decimals={decimals} />
                 </Tile>
                 <Tile name="Owed to customers after" note={`at the end of ${data.to}`}>

@@ -35,7 +35,7 @@ function columnsOf(by: By): Column<Row>[] {
     { name: NAMES[by], show: (row) => <GroupName row={row} by={by} /> },
     ...usageColumns<Row>(),
     money('Daily credit', ({ diem }) => diem, { isWide: true }),
-    money('USD', ({ usd }) => usd),
+    money('Charged', ({ usd }) => usd),
     money('Cost', ({ supplierUsd }) => supplierUsd, { isWide: true }),
     money('Margin', ({ marginUsd }) => marginUsd),
   ];
@@ -63,7 +63,7 @@ export function Revenue() {
     <>
       <PageHead
         title="Revenue"
-        lead="Charges, costs of suppliers and margins. Days are UTC. The margin is USD minus cost."
+        lead="Charges, costs of suppliers and margins. Days are UTC. The margin is the charge minus the cost."
       >
         <div class="filters">
           <Days from={from} to={to} change={change} />
@@ -159,7 +159,7 @@ function RevenueFigures({ revenue, by }: { revenue: GroupsResponse; by: 'model' 
               legend="Measure of the chart"
               value={measure.value}
               options={[
-                ['usd', 'USD'],
+                ['usd', 'Charged'],
                 ['supplierUsd', 'Cost'],
                 ['marginUsd', 'Margin'],
                 ['requests', 'Requests'],
