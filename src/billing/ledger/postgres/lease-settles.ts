@@ -61,6 +61,9 @@ export class LeaseSettles {
   readonly #parts: LeaseSettlesParts;
   readonly #journaled = new Map<string, LeasedHold>();
   readonly #settles: Batcher<Settling, Settlement>;
+  /** Number of settles that wait for the database. */
+  #waits = 0;
+  #isStopping = false;
 
   constructor(parts: LeaseSettlesParts) {
     this.#parts = parts;
@@ -70,6 +73,12 @@ export class LeaseSettles {
       // The row of an account stays locked until its settle is on disk.
       keyOf: ({ request }) => request.usage.accountId,
     });
+  }
+
+  /** Ends the waits for the database. Their requests fail, and can still release their holds. */
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    if (this.#waits > 0) await this.#parts.clock.sleep(2 * AWAY_POLL_MS);
   }
 
   settle(request: SettleRequest, held: LeasedHold): Promise<Settlement> {
@@ -160,12 +169,14 @@ export class LeaseSettles {
           if (journaled !== undefined) return journaled;
           mayWait = true;
         }
-        if (!isAway || !mayWait || clock.monotonicMs() >= untilMs) {
+        if (!isAway || !mayWait || this.#isStopping || clock.monotonicMs() >= untilMs) {
           held.settled = undefined;
           // The reply to a commit may be lost.
           throw isAway && wasSent ? new CommitUncertain(error.message, { cause: error }) : error;
         }
+        this.#waits += 1;
         await clock.sleep(AWAY_POLL_MS);
+        this.#waits -= 1;
       }
     }
   }

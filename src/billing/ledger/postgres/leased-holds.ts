@@ -132,6 +132,7 @@ export class LeasedHolds implements Holds {
   }
 
   async stop(): Promise<void> {
+    await this.#settles.stop();
     this.#leases.forget();
     await this.#epoch.stop();
     this.#leases.close();
