@@ -138,6 +138,29 @@ describe('a process in the ledger (postgres)', () => {
     assert.deepEqual((await other.audit()).differences, []);
   });
 
+  test('a process that stops without its database is known to the next one of its folder', async (t) => {
+    const url = await fixture.freshUrl();
+    const [store, own] = [
+      await fixture.open(LEDGER_MIGRATIONS, url),
+      await fixture.open(LEDGER_MIGRATIONS, url),
+    ];
+    const parts = { clock: new TestClock(), ids: systemIds(), journalFolder: newFolder() };
+    const ended = new TestLedger({ ...parts, store: own, processId: 'p1', log: silentLog });
+    await ended.start();
+    await fund(ended, store);
+    assert.ok((await ended.hold(holdRequest('r1'))).ok);
+    for (const name of ['query', 'transaction'] as const) {
+      t.mock.method(own, name, () => Promise.reject(new StoreUnavailable('away')));
+    }
+    await ended.stop();
+    const next = new TestLedger({ ...parts, store, processId: 'p2', log: silentLog });
+    await next.start();
+    ledgers.push(next);
+    assert.deepEqual(next.holds.endedBefore, ['p1']);
+    await next.holds.processEnded('p1');
+    assert.equal(await rowsOf(store), 0);
+  });
+
   test('`processEnded` settles the journal and releases the leases of a process at once', async (t) => {
     const url = await fixture.freshUrl();
     const [store, own] = [

@@ -110,15 +110,17 @@ export class Epoch {
     const { journal, log } = this.#parts;
     this.#stopRenewing?.();
     await this.#rounding;
+    let isReleased = false;
     try {
       await this.#replayJournal();
       await this.#release(this.#id);
+      isReleased = true;
     } catch (error) {
-      // The database is unreachable: other processes close this epoch, the next process reads the
-      // journal.
+      // The database is unreachable: the next process of this folder closes this epoch and reads the
+      // journal, or others close the epoch later.
       log.warn({ reason: String(error), journaled: journal?.size ?? 0 }, 'Epoch not closed');
     }
-    await journal?.close();
+    await journal?.close(isReleased);
   }
 
   renew(): Promise<void> {

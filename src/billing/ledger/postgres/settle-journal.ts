@@ -128,11 +128,12 @@ export class SettleJournal {
     return adopted;
   }
 
-  async close(): Promise<void> {
+  /** With `isReleased`, the process has released its leases itself, and is not recorded as ended. */
+  async close(isReleased = true): Promise<void> {
     await this.#file?.close();
     this.#file = undefined;
-    // A process that stops in order releases its leases itself.
-    if (this.#lock !== undefined) await rm(this.#ownerPath(this.#number), { force: true });
+    if (this.#lock !== undefined && isReleased)
+      await rm(this.#ownerPath(this.#number), { force: true });
     this.#lock?.release();
     this.#lock = undefined;
   }
