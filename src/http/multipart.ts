@@ -1,5 +1,5 @@
 /** Reads multipart forms: from memory, or one file as a stream while the body arrives. */
-import { Readable } from 'node:stream';
+import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Busboy, type BusboyInstance } from '@fastify/busboy';
 import { Fault, invalidField } from '../core/faults.ts';
@@ -73,8 +73,7 @@ export async function readForm(context: RequestContext, limits: FormLimits): Pro
     files.push({ field, content });
     stream.on('data', (chunk: Buffer) => content.add(chunk));
   };
-  const body = Readable.from(piecesOf(context.body));
-  const { fields } = await parse(context, body, { ...limits, take });
+  const { fields } = await parse(context, piecesOf(context.body), { ...limits, take });
   return { files: files.map(({ field, content }) => ({ field, bytes: content.bytes })), fields };
 }
 
@@ -138,10 +137,15 @@ export async function streamFile(
     // Awaited below, after the body was read.
     writing.catch(() => undefined);
   };
+  const { request } = context;
+  // For a request as its source, `pipeline` would take the connection of a form that it rejects.
+  const body = request.iterator({ destroyOnReturn: false });
   let streamed: StreamedFile;
   try {
-    streamed = await parse(context, context.request, { ...oneFile(name, maxBytes), take });
+    streamed = await parse(context, body, { ...oneFile(name, maxBytes), take });
   } catch (error) {
+    // The rest is discarded; `limitUnreadBody` bounds it.
+    request.resume();
     // The parser does not end the file stream of a form that breaks off.
     file?.destroy();
     await writing?.catch(() => undefined);
@@ -171,7 +175,7 @@ interface WantedFiles extends FormLimits {
 
 async function parse(
   context: RequestContext,
-  body: Readable,
+  body: AsyncIterable<Buffer>,
   { take, ...limits }: WantedFiles,
 ): Promise<StreamedFile> {
   const { names, maxFiles, maxBytes, maxFieldBytes } = limits;

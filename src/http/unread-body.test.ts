@@ -107,6 +107,30 @@ describe('a response before the end of the request body', () => {
     await response.text();
   });
 
+  test('a form that is rejected while it arrives keeps the connection', async () => {
+    const part = '--x\r\ncontent-disposition: form-data; name="a"\r\n\r\nb\r\n';
+    const end = '--x--\r\n';
+    const next = `GET /livez HTTP/1.1\r\nhost: x\r\n\r\n`;
+    const head = (framing: string): string =>
+      headOf('/files', secret, framing).replace(
+        'application/json',
+        'multipart/form-data; boundary=x',
+      );
+    const sized = open();
+    const most = part.repeat(200);
+    sized.socket.write(head(`content-length: ${2 * most.length + end.length}`) + most);
+    await until(() => sized.received().includes('at most 100 parts'), 'the response');
+    sized.socket.write(most + end + next);
+    await until(() => sized.received().includes('"status":"alive"'), 'the next response');
+    sized.socket.destroy();
+    // A body of unknown length ends the connection.
+    const chunked = open();
+    chunked.socket.write(`${head(CHUNKED)}${most.length.toString(16)}\r\n${most}\r\n`);
+    await until(() => chunked.received().includes('at most 100 parts'), 'the response');
+    assert.match(chunked.received(), /^HTTP\/1\.1 400 [^]*\r\nconnection: close\r\n/i);
+    chunked.socket.destroy();
+  });
+
   test('a client that uses connections again gets each response', async () => {
     for (let turn = 0; turn < 3; turn += 1) {
       const response = await fetch(`${bench.farebox.url}/chat/completions`, {
