@@ -279,6 +279,21 @@ export function planRound(inputs: RoundInputs): Round | undefined {
   return roundOf(inputs, promptTokens, 0, outputTokens);
 }
 
+/**
+ * The round with the output that surely fits beside its prompt, after an engine has rejected both
+ * together; `undefined` if none does, or if the caller has named the limit.
+ */
+export function shorterRound(
+  { request, model }: Pick<RoundInputs, 'request' | 'model'>,
+  round: Round,
+): Round | undefined {
+  const outputTokens = model.context - round.promptTokens;
+  const isShorter = outputTokens >= MIN_OUTPUT_TOKENS && outputTokens < round.outputTokens;
+  return request.maxOutputTokens === undefined && isShorter
+    ? { ...round, outputTokens }
+    : undefined;
+}
+
 export function leastCostOfRound(inputs: RoundInputs): Nano {
   const { request, price, bounds } = inputs;
   const maxOutputTokens = Math.min(bounds.outputTokens, MIN_OUTPUT_TOKENS);

@@ -28,12 +28,19 @@ import type { ResponseProtocol } from './agents/response-protocol.ts';
 import type { Sealer } from './agents/sealed-text.ts';
 import type { CacheScope } from './cache-scope.ts';
 import type { RoundEnd } from './chat-bill.ts';
-import { type ChatBounds, chatBounds, type PromptExtras, type RoundInputs } from './chat-bounds.ts';
+import {
+  type ChatBounds,
+  chatBounds,
+  type PromptExtras,
+  type Round,
+  type RoundInputs,
+} from './chat-bounds.ts';
 import type { LearnedDialects, LearnedTemplates, UnpricedTokens } from './learned.ts';
 import type { EngineStream } from './upstream/upstream.ts';
 import type { ChunkLayouts } from './wire/chunk-layout.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import type { ChatResponse, ResponseEnd } from './wire/chat-response.ts';
+import type { EngineTarget } from './wire/engine-request.ts';
 
 export interface ChatParts {
   readonly catalog: Catalog;
@@ -140,6 +147,33 @@ export interface EngineWire {
   read(body: Buffer, outputTokens: number): Promise<ChatResponse | undefined>;
   write(response: ChatResponse, end: ResponseEnd): Buffer;
   newStream(outputTokens: number): EngineStream;
+}
+
+/** The call of a round at a replica, for `engineRequest`. */
+export function engineTarget(
+  plan: ChatPlan,
+  { messages, searches, outputTokens: maxOutputTokens }: Round,
+  replica: Replica,
+  { caller, affinityKey }: { readonly caller: string; readonly affinityKey: string | undefined },
+): EngineTarget {
+  const { parts, request, model, additions, systemPrompt, tier, protocol } = plan;
+  const dialect = parts.dialects.of(replica);
+  const { cache_salt: salt } = request.fields;
+  const isSalted = dialect.cacheSalt || salt !== undefined;
+  return {
+    model: replica.model,
+    dialect,
+    promptCacheKey: affinityKey,
+    cacheSalt: isSalted ? parts.cacheScope.saltOf(caller, salt) : undefined,
+    abilities: model,
+    maxOutputTokens,
+    systemPrompt,
+    messages,
+    extraTool: searches === 0 ? undefined : additions.autoSearch?.tool,
+    extraMembers: additions.socialSearch?.membersFor(replica.engine),
+    serviceTier: tier?.name,
+    mayPrefill: protocol?.name === 'messages',
+  };
 }
 
 type RoundState = Pick<RoundInputs, 'messages' | 'addedBytes' | 'leftNano' | 'usedOutputTokens'>;

@@ -45,8 +45,16 @@ import {
   minimalRound,
   mostResponseBytes,
   planRound,
+  shorterRound,
 } from './chat-bounds.ts';
-import { type ChatPlan, roundInputs, tierPrice, withTotal, withSupplied } from './chat-plan.ts';
+import {
+  type ChatPlan,
+  engineTarget,
+  roundInputs,
+  tierPrice,
+  withTotal,
+  withSupplied,
+} from './chat-plan.ts';
 import { userText } from './message-content.ts';
 import { newBlocks } from './run-blocks.ts';
 import { type SearchResult, withCited } from './web/web.ts';
@@ -61,7 +69,7 @@ import {
   type ResponseOptions,
   writeChatResponse,
 } from './wire/chat-response.ts';
-import { engineRequest, type EngineTarget } from './wire/engine-request.ts';
+import { engineRequest } from './wire/engine-request.ts';
 import { type SearchRound, searchRoundOf, joinedResponse } from './wire/search-calls.ts';
 
 const NO_USES: readonly RoundUse[] = [];
@@ -169,32 +177,20 @@ export class ChatRun implements WholeCall {
     return this.plan.parts.engines.run(this, null).outcome;
   }
 
-  buildBody(replica: Replica, refusal?: EngineFailure): Buffer | undefined {
+  buildBody(replica: Replica, given?: EngineFailure): Buffer | undefined {
     const { plan, prepared } = this;
-    const { request, model, additions, systemPrompt, wire, tier } = plan;
-    const { messages, searches, outputTokens } = this.round;
-    if (wire !== undefined) return wire.buildBody(replica, refusal, outputTokens);
-    const { dialects, cacheScope } = plan.parts;
-    const texts = refusal && [messages, plan.protocol?.passThrough?.body];
-    const isRefused = refusal !== undefined && !dialects.learn(replica, request, refusal, texts);
-    const dialect = dialects.of(replica);
+    const { request, wire, parts, protocol } = plan;
+    const isOverflow = given !== undefined && saysContextOverflow(given);
+    const shorter = isOverflow ? shorterRound(plan, this.round) : undefined;
+    if (shorter !== undefined) this.round = shorter;
+    const refusal = shorter === undefined ? given : undefined;
+    if (wire !== undefined) return wire.buildBody(replica, refusal, this.round.outputTokens);
+    const texts = refusal && [this.round.messages, protocol?.passThrough?.body];
+    const isRefused =
+      refusal !== undefined && !parts.dialects.learn(replica, request, refusal, texts);
+    const target = engineTarget(plan, this.round, replica, this);
+    const { dialect } = target;
     if (dialect.protocol === 'openai' && isRefused) return undefined;
-    const { cache_salt: salt } = request.fields;
-    const isSalted = dialect.cacheSalt || salt !== undefined;
-    const target: EngineTarget = {
-      model: replica.model,
-      dialect,
-      promptCacheKey: this.affinityKey,
-      cacheSalt: isSalted ? cacheScope.saltOf(this.caller, salt) : undefined,
-      abilities: model,
-      maxOutputTokens: outputTokens,
-      systemPrompt,
-      messages,
-      extraTool: searches === 0 ? undefined : additions.autoSearch?.tool,
-      extraMembers: additions.socialSearch?.membersFor(replica.engine),
-      serviceTier: tier?.name,
-      mayPrefill: plan.protocol?.name === 'messages',
-    };
     this.translated = undefined;
     if (dialect.protocol === 'openai') return engineRequest(request, target);
     const inputs = { plan, prepared, target, refusal: isRefused ? refusal : undefined };

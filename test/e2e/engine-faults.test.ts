@@ -1,5 +1,6 @@
 /** Engines that fail before the first byte and in mid-stream: failover, statuses and bills. */
 import assert from 'node:assert/strict';
+import type { ServerResponse } from 'node:http';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { openEngine } from '../support/loopback-engine.ts';
 import { fastClock } from '../support/fast-clock.ts';
@@ -27,6 +28,7 @@ models:
   - { id: hasty, type: text, context: 4096, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: hasty }] }
   - { id: watched, type: text, context: 4096, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: watched }] }
   - { id: keyed, type: text, context: 4096, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: keyed }] }
+  - { id: long, type: text, context: 4096, price: { input: 1, output: 2 }, replicas: [{ engine: one }] }
   - { id: single, type: text, context: 4096, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: one }] }
 limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, tokensPerMinute: 100000000 }, S: *wide, M: *wide, L: *wide } } }, guard: { failures: 100000 } }
 `,
@@ -263,6 +265,47 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     const body = (await answer.json()) as { error: { code: string } };
     assert.deepEqual([answer.status, body.error.code], [400, 'context_length_exceeded']);
   });
+
+  for (const stream of [false, true]) {
+    test(`a prompt with a token per byte gets the output that fits beside it (stream: ${stream})`, async () => {
+      // As vLLM; digits are one token each for many models.
+      const limits: number[] = [];
+      const answer = (response: ServerResponse, body: string): void => {
+        const { messages, max_tokens: limit } = JSON.parse(body);
+        limits.push(limit);
+        if (messages[0].content.length + limit > 4_096) {
+          const message =
+            "This model's maximum context length is 4096 tokens. However, you requested more";
+          response.writeHead(400).end(JSON.stringify({ error: { message } }));
+          return;
+        }
+        const said = { content: 'ok', role: 'assistant' };
+        const choice = { index: 0, finish_reason: 'stop', [stream ? 'delta' : 'message']: said };
+        const text = JSON.stringify({ choices: [choice] });
+        response.writeHead(200, {
+          'content-type': stream ? 'text/event-stream' : 'application/json',
+        });
+        response.end(stream ? `data: ${text}\n\ndata: [DONE]\n\n` : text);
+      };
+      first.otherwise = { kind: 'own', answer };
+      const request = { model: 'long', stream };
+      const prompt = { messages: [{ role: 'user', content: '7'.repeat(3_000) }] };
+      const response = await chat({ ...request, ...prompt });
+      assert.match(await response.text(), /"ok"/);
+      assert.deepEqual([response.status, limits.length], [200, 2]);
+      assert.ok((limits[1] ?? 0) > 800, String(limits));
+      // A limit of the caller is not changed, and no limit helps a prompt that fills the context.
+      for (const [digits, more] of [
+        [3_000, { max_tokens: 2_000 }],
+        [4_090, {}],
+      ] as const) {
+        limits.length = 0;
+        const messages = [{ role: 'user', content: '7'.repeat(digits) }];
+        assert.equal((await chat({ ...request, messages, ...more })).status, 400);
+        assert.equal(limits.length, 1);
+      }
+    });
+  }
 });
 
 test('a broken connection after [DONE] does not change the response', async (t) => {
