@@ -26,7 +26,7 @@ import { MIGRATIONS } from '../server/migrations.ts';
 import type { App } from '../server/server.ts';
 import { commandLine } from './cli.ts';
 import { commandsBelow, nameOf } from './command.ts';
-import { logFor, watchSettings } from './server-start.ts';
+import { logFor, startupBanner, watchSettings } from './server-start.ts';
 import type { Console } from './terminal.ts';
 
 const BINARY = join(import.meta.dirname, '..', '..', 'bin', 'farebox.mjs');
@@ -630,6 +630,14 @@ describe('wrong usage', () => {
     const { out } = await inEmptyFolder('--help');
     for (const name of COMMANDS.map(nameOf)) assert.match(out, new RegExp(`^  ${name} `, 'm'));
   });
+});
+
+test('the banner of a later start names the commands that open the console and create a key', async () => {
+  const loaded = await loadConfig({ env: {}, cwd: '/', readFile: async () => '' });
+  assert.ok(loaded.ok);
+  const banner = startupBanner('http://127.0.0.1:8402', loaded.config, undefined);
+  assert.match(banner, /^ {2}Open the console: npx farebox sign-in$/m);
+  assert.match(banner, /^ {2}Create a key: {5}npx farebox keys create$/m);
 });
 
 /** Watches a configuration file, as a server does. */

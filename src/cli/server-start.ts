@@ -179,7 +179,13 @@ export function startupBanner(
   ${config.service.title} listens on ${base}
   Data folder: ${config.dataFolder}
 `;
-  if (owner === undefined) return `${where}\n  Create a key: npx farebox keys create\n\n`;
+  if (owner === undefined) {
+    return `${where}
+  Open the console: npx farebox sign-in
+  Create a key:     npx farebox keys create
+
+`;
+  }
   const { linkSecret } = owner;
   const link =
     linkSecret === undefined
