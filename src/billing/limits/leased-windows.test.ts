@@ -164,7 +164,10 @@ describe('leased rate windows', () => {
       for (let at = 0; at < 4; at += 1) {
         assert.ok((await ahead.windows.take(wanted, dayAhead.nowMs())).ok);
       }
-      assert.equal((await one.windows.take(wanted, right.nowMs())).ok, false);
+      const refused = await one.windows.take(wanted, right.nowMs());
+      assert.equal(refused.ok, false);
+      const waitMs = refused.state.resetsAtMs - right.nowMs();
+      assert.ok(waitMs > 0 && waitMs <= MINUTE_MS, `a wait of ${waitMs} ms`);
       await one.windows.prune(right.nowMs());
       assert.equal((await one.windows.take(wanted, right.nowMs())).ok, true);
     });

@@ -7,6 +7,7 @@
  */
 import * as z from 'zod';
 import { assert } from '../../core/assert.ts';
+import { MINUTE_MS } from '../../core/clock.ts';
 import {
   type Part,
   type PartCall,
@@ -158,7 +159,13 @@ function grantOne(
     counters.tokens = Math.max(0, counters.tokens - tokensLeft);
   }
   if (bucket.correctionMinute === minute) counters.tokens += correction;
-  const results = waiting.map(({ request }) => countTake(request, counters));
+  const results = waiting.map(({ request }) => {
+    const result = countTake(request, counters);
+    if (!isAhead) return result;
+    // A window lasts a minute, also by the clock that is ahead.
+    const state = { ...result.state, resetsAtMs: (context.minute + 1) * MINUTE_MS };
+    return { ...result, state };
+  });
   const last = waiting.at(-1)?.request;
   const mayLease = context.mayLease && !isContested && results.every(({ ok }) => ok);
   const leased = last !== undefined && mayLease ? leaseOf(last, counters, context.processes) : NONE;
