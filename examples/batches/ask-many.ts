@@ -1,7 +1,7 @@
 /**
  * Sends many questions to a model as one batch, at the batch price, and prints the completions.
  *
- *   BASE_URL=https://api.example.com/api/v1 FAREBOX_KEY=SVC_INFERENCE_KEY_… \
+ *   FAREBOX_URL=https://api.example.com/api/v1 FAREBOX_KEY=SVC_INFERENCE_KEY_… \
  *     npx node examples/batches/ask-many.ts "Why is the sky blue?" "Who wrote Faust?"
  *
  * The batch continues if you stop the program: run it with `BATCH=<id>` to read the result later.
@@ -12,7 +12,7 @@ import OpenAI, { toFile } from 'openai';
 const POLL_MS = Number(process.env['POLL_MS'] ?? '5000');
 const model = process.env['MODEL'] ?? 'default';
 const client = new OpenAI({
-  baseURL: process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1',
+  baseURL: process.env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1',
   apiKey: process.env['FAREBOX_KEY'],
 });
 

@@ -2,14 +2,14 @@
  * Calls an MCP tool and pays for it on Base with the official x402 client, without an account or API
  * key. The unused part of the payment becomes credit of the wallet.
  *
- *   ORIGIN=https://api.example.com PRIVATE_KEY=0x… npx node examples/mcp/pay.ts
+ *   FAREBOX_ORIGIN=https://api.example.com PRIVATE_KEY=0x… npx node examples/mcp/pay.ts
  */
 import { x402Client } from '@x402/core/client';
 import type { PaymentRequired } from '@x402/core/types';
 import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { privateKeyToAccount } from 'viem/accounts';
 
-const origin = process.env['ORIGIN'] ?? 'http://127.0.0.1:8402';
+const origin = process.env['FAREBOX_ORIGIN'] ?? 'http://127.0.0.1:8402';
 const account = privateKeyToAccount(process.env['PRIVATE_KEY'] as `0x${string}`);
 const client = new x402Client().register('eip155:8453', new ExactEvmScheme(account));
 // The first offer is the suggested top-up amount; the client must allow payments of that size.

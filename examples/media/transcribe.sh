@@ -6,4 +6,4 @@ curl --fail-with-body --silent --show-error \
   "${FAREBOX_URL:-http://127.0.0.1:8402/api/v1}/video/transcriptions" \
   -H "Authorization: Bearer $FAREBOX_KEY" \
   -H "Content-Type: application/json" \
-  -d "{\"url\":\"$1\",\"response_format\":\"text\"}"
+  -d "{\"url\":\"${1:?Give the URL of a video}\",\"response_format\":\"text\"}"

@@ -3,7 +3,7 @@
  * The nonce is a hash of the origin, the resource and a salt, which is sent with the payment. Keep the
  * salt to prove later what the payment was for.
  *
- *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/bound-nonce.ts
+ *   FAREBOX_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/bound-nonce.ts
  */
 import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
@@ -21,7 +21,7 @@ const TYPES = {
   ],
 } as const;
 
-const baseUrl = process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1';
+const baseUrl = process.env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';
 const model = process.env['MODEL'] ?? 'default';
 const account = privateKeyToAccount(process.env['PRIVATE_KEY'] as Hex);
 // Taken from the URL that is called, because the 402 of another server could contain this server's URL.

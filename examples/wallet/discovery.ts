@@ -1,12 +1,12 @@
 /**
  * Lists the priced endpoints of a server with the official client, and prints a request for each.
  *
- *   BASE_URL=https://api.example.com/api/v1 npx node examples/wallet/discovery.ts
+ *   FAREBOX_URL=https://api.example.com/api/v1 npx node examples/wallet/discovery.ts
  */
 import { HTTPFacilitatorClient } from '@x402/core/server';
 import { withBazaar } from '@x402/extensions/bazaar';
 
-const baseUrl = process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1';
+const baseUrl = process.env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';
 const index = withBazaar(new HTTPFacilitatorClient({ url: `${baseUrl}/x402` }));
 const { items } = await index.extensions.bazaar.listResources({ type: 'http' });
 

@@ -1,7 +1,7 @@
 /**
  * Tops up with USDC on Base and chats, with the official x402 client.
  *
- *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/fetch.ts
+ *   FAREBOX_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/fetch.ts
  *
  * The wallet needs USDC on Base; it needs no ETH, because the server pays the gas.
  */
@@ -11,7 +11,7 @@ import { createSIWxClientExtension } from '@x402/extensions/sign-in-with-x';
 import { wrapFetchWithPayment } from '@x402/fetch';
 import { privateKeyToAccount } from 'viem/accounts';
 
-const baseUrl = process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1';
+const baseUrl = process.env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';
 const model = process.env['MODEL'] ?? 'default';
 const account = privateKeyToAccount(process.env['PRIVATE_KEY'] as `0x${string}`);
 

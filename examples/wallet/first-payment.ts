@@ -2,13 +2,13 @@
  * Pays for one chat on Base with the default settings of the official client, without an account or a
  * sign-in. The unused part of the payment becomes credit of the wallet.
  *
- *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/first-payment.ts
+ *   FAREBOX_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/first-payment.ts
  */
 import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
 import { privateKeyToAccount } from 'viem/accounts';
 
-const baseUrl = process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1';
+const baseUrl = process.env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';
 const model = process.env['MODEL'] ?? 'default';
 const account = privateKeyToAccount(process.env['PRIVATE_KEY'] as `0x${string}`);
 

@@ -1,7 +1,7 @@
 /**
  * Uses an OpenAI SDK with the credit of a wallet: one signature returns a token that is valid for an hour.
  *
- *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/openai-sdk.ts
+ *   FAREBOX_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/openai-sdk.ts
  *
  * The wallet needs credit; fetch.ts and viem.ts show a top-up.
  */
@@ -9,7 +9,7 @@ import OpenAI from 'openai';
 import { privateKeyToAccount } from 'viem/accounts';
 import { createSiweMessage, generateSiweNonce } from 'viem/siwe';
 
-const baseUrl = process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1';
+const baseUrl = process.env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';
 const model = process.env['MODEL'] ?? 'default';
 const account = privateKeyToAccount(process.env['PRIVATE_KEY'] as `0x${string}`);
 

@@ -2,7 +2,7 @@
  * Chats with an API key, fetches the signed receipt, and verifies both signatures with the official
  * functions of x402 and the keys that the server publishes.
  *
- *   BASE_URL=https://api.example.com/api/v1 API_KEY=… npx node examples/wallet/receipt.ts
+ *   FAREBOX_URL=https://api.example.com/api/v1 API_KEY=… npx node examples/wallet/receipt.ts
  */
 import {
   type EIP712SignedReceipt,
@@ -11,7 +11,7 @@ import {
   verifyReceiptSignatureJWS,
 } from '@x402/extensions/offer-receipt';
 
-const baseUrl = process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1';
+const baseUrl = process.env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';
 const model = process.env['MODEL'] ?? 'default';
 const headers = {
   authorization: `Bearer ${process.env['API_KEY'] ?? ''}`,

@@ -1,7 +1,7 @@
 /**
  * Tops up with USDC on Solana and chats, with the official x402 client.
  *
- *   BASE_URL=https://api.example.com/api/v1 KEYPAIR=~/.config/solana/id.json \
+ *   FAREBOX_URL=https://api.example.com/api/v1 KEYPAIR=~/.config/solana/id.json \
  *   SOLANA_RPC_URL=https://… npx node examples/wallet/solana.ts
  *
  * The wallet needs USDC; it needs no SOL, because the server pays the fee.
@@ -14,7 +14,7 @@ import { wrapFetchWithPayment } from '@x402/fetch';
 import { ExactSvmScheme } from '@x402/svm/exact/client';
 
 const NETWORK = 'solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp';
-const baseUrl = process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1';
+const baseUrl = process.env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';
 const model = process.env['MODEL'] ?? 'default';
 const rpcUrl = process.env['SOLANA_RPC_URL'] ?? 'https://api.mainnet-beta.solana.com';
 const keypair = JSON.parse(readFileSync(process.env['KEYPAIR'] ?? '', 'utf8')) as number[];

@@ -4,14 +4,14 @@
  * payment if that is more. The wallet needs USDC and no ETH: the client reads the Permit2 allowance from
  * an RPC node and signs an approval if the allowance is too low.
  *
- *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/upto.ts
+ *   FAREBOX_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… npx node examples/wallet/upto.ts
  */
 import { decodePaymentResponseHeader } from '@x402/core/http';
 import { UptoEvmScheme } from '@x402/evm/upto/client';
 import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
 import { privateKeyToAccount } from 'viem/accounts';
 
-const baseUrl = process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1';
+const baseUrl = process.env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';
 const model = process.env['MODEL'] ?? 'default';
 const account = privateKeyToAccount(process.env['PRIVATE_KEY'] as `0x${string}`);
 

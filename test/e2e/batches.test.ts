@@ -410,7 +410,7 @@ describe('batches', () => {
     const file = join(import.meta.dirname, '../../examples/batches/ask-many.ts');
     const env = {
       PATH: process.env['PATH'],
-      BASE_URL: bench.farebox.url,
+      FAREBOX_URL: bench.farebox.url,
       FAREBOX_KEY: secret,
       MODEL: 'atlas',
       POLL_MS: '50',

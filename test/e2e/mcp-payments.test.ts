@@ -223,7 +223,7 @@ describe('tools that a wallet pays for', () => {
     const account = generatePrivateKey();
     await fixture.anvil.mint(privateKeyToAccount(account).address, 100_000_000n);
     const file = fileURLToPath(new URL('../../examples/mcp/pay.ts', import.meta.url));
-    const env = { ORIGIN: farebox.app.address, PRIVATE_KEY: account, MODEL: 'm' };
+    const env = { FAREBOX_ORIGIN: farebox.app.address, PRIVATE_KEY: account, MODEL: 'm' };
     const child = endWithUs(spawn(process.execPath, [file], { env: childEnvironment(env) }));
     let said = '';
     child.stdout.on('data', (piece: Buffer) => (said += piece.toString()));

@@ -108,7 +108,7 @@ describe('payments of the Machine Payments Protocol', () => {
     await fixture.anvil.mint(address, 10_000_000n);
     const file = fileURLToPath(new URL('../../examples/wallet/mpp.sh', import.meta.url));
     const bin = fileURLToPath(new URL('../node_modules/mppx/dist/bin.js', import.meta.url));
-    const env = { BASE_URL: farebox.url, MODEL: 'm', MPPX_PRIVATE_KEY: key };
+    const env = { FAREBOX_URL: farebox.url, MODEL: 'm', MPPX_PRIVATE_KEY: key };
     const child = endWithUs(
       spawn('sh', [file], {
         env: childEnvironment({ ...env, HOME: tmpdir(), MPPX: `${process.execPath} ${bin}` }),

@@ -40,7 +40,7 @@ describe('the wallet examples', () => {
     const file = new URL(`../../examples/wallet/${name}.ts`, import.meta.url).pathname;
     const child = endWithUs(
       spawn(process.execPath, [file], {
-        env: childEnvironment({ PATH: '', BASE_URL: farebox.url, MODEL: 'm', ...env }),
+        env: childEnvironment({ PATH: '', FAREBOX_URL: farebox.url, MODEL: 'm', ...env }),
         stdio: ['ignore', 'pipe', 'pipe'],
       }),
     );
