@@ -100,7 +100,7 @@ describe('errors of a server', () => {
     assert.equal(typeof elsewhere.body.error, 'string');
     assert.equal(elsewhere.headers.get('vary'), 'x-svc-error-format, Accept-Encoding');
     const unknown = await call(bench.farebox, '/nowhere', { secret, body: {}, headers: python });
-    assert.match(unknown.body.error.message, /^Not found/);
+    assert.match(unknown.body.error.message, /^Not found; \/docs lists the routes$/);
   });
 
   test('name the invalid field for the SDK', async () => {

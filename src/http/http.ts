@@ -390,8 +390,9 @@ export class HttpServer {
   #unknownPath(url: string | undefined): Fault {
     const { basePath } = this.#parts;
     // Usually the base URL lacks the version.
-    const hint = targetPath(url).startsWith(basePath) ? '' : `; the base path is ${basePath}`;
-    return new Fault('NOT_FOUND', { message: `Not found${hint}` });
+    const isBelow = targetPath(url).startsWith(basePath);
+    const hint = isBelow ? '/docs lists the routes' : `the base path is ${basePath}`;
+    return new Fault('NOT_FOUND', { message: `Not found; ${hint}` });
   }
 
   /** Identifies the caller of an unknown path, for the guard and the log. Never throws. */
