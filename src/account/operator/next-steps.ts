@@ -109,6 +109,10 @@ export function operatorStep(
 ): string {
   if (code === 'SERVICE_UNAVAILABLE' && message.startsWith('The payment')) return NODES_OR_KEY;
   const last = tries.findLast(({ result }) => result !== 'ok');
+  // An embedded engine responds with 503 until its model is there.
+  if (code === 'MODEL_OFFLINE' && last?.result === 'overloaded') {
+    return 'Wait for the download of the model: the log has its progress, and the reason if it fails';
+  }
   // A node and an engine have failures of the same name.
   const steps = route.includes('rpc') ? NODE_STEPS : ENGINE_STEPS;
   const ofTry = last && steps[last.result]?.(last);
