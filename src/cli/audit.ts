@@ -90,7 +90,8 @@ async function repairChains(
   const found = differences.filter(({ recoverKey }) => recoverKey !== undefined);
   if (found.length === 0) return [];
   const payments = await openWalletPayments({ ...context, basePath: '/api/v1' });
-  if (payments === undefined) throw new Error('The configuration has no payment rail');
+  if (payments === undefined)
+    throw new Error('The configuration has no payment network: set "payments"');
   const repairs: Repair[] = [];
   for (const { recoverKey = '', paymentId = '', amountNano } of found) {
     const problem = await payments.topUps.recover(recoverKey).then(

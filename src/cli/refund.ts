@@ -50,7 +50,8 @@ Examples:
       const wanted = refundId === undefined ? wantedRefund(wallet, amount, network) : { refundId };
       return cli.withStores(async (context) => {
         const payments = await openWalletPayments({ ...context, basePath: '/api/v1' });
-        if (payments === undefined) throw new Error('The configuration has no payment rail');
+        if (payments === undefined)
+          throw new Error('The configuration has no payment network: set "payments"');
         const { state, left } = await refund(payments, context.stores.ledger, wanted);
         await payments.stop();
         const { amountNano, ...json } = state;
@@ -84,7 +85,8 @@ function refundCards(
   return cli.withStores(async (context) => {
     const { stores } = context;
     const cards = await openCardPayments(context);
-    if (cards === undefined) throw new Error('The configuration has no provider of card payments');
+    if (cards === undefined)
+      throw new Error('The configuration has no card payments: set "payments.stripe"');
     let refunds: readonly CardRefund[];
     if (refundId === undefined) {
       const account: Account = await findAccount(stores, given);
