@@ -38,6 +38,7 @@ import { Bulk } from './bulk.ts';
 import { NOTIFY, PostgresNotices } from './notices.ts';
 import { ReplicaReader } from './replica-reader.ts';
 import { TurnSocket } from './turn-socket.ts';
+import { getTypeParser } from './type-parsers.ts';
 
 /** After this time without a reply the connection is lost: a partition sends no reset. */
 export const REPLY_TIMEOUT_MS = 5 * SECOND_MS;
@@ -468,20 +469,6 @@ async function giveBack(client: pg.PoolClient, isBroken: boolean): Promise<void>
 const NOW = /now_ms\((\$\d+)\)/g;
 /** The parameter is unused, but must have a type. */
 const OWN_NOW = 'coalesce((extract(epoch FROM statement_timestamp()) * 1000)::bigint, $1::bigint)';
-
-const INT8 = 20;
-const INT4 = 23;
-const NUMERIC = 1700;
-
-/** Parses all integers, sums included, as bigint; all values arrive as text. */
-function getTypeParser(oid: number): (value: string) => unknown {
-  if (oid === INT8 || oid === INT4 || oid === NUMERIC) return (text) => BigInt(text);
-  return TEXT_PARSERS(oid, 'text');
-}
-
-/** The declared type accepts known ids only; the function accepts any. */
-const TEXT_PARSERS: (oid: number, format: 'text') => (value: string) => unknown =
-  pg.types.getTypeParser;
 
 const ADDRESS = /^(postgres(?:ql)?:\/\/(?:[^@/?]*@)?)([^/?]*)([/?].*)?$/;
 
