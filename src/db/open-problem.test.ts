@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import fs, { chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
+import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -63,6 +65,20 @@ test('the message for a SQLite file of another user contains its owner', (t) => 
   } finally {
     t.mock.restoreAll();
     syncBuiltinESMExports();
+  }
+});
+
+test('the message for a proxy without its PostgreSQL contains the next step', async () => {
+  for (const end of ['destroy', 'resetAndDestroy'] as const) {
+    const proxy = createServer((socket) => socket.once('data', () => socket[end]()));
+    proxy.listen(0, '127.0.0.1');
+    await once(proxy, 'listening');
+    const { port } = proxy.address() as AddressInfo; // it listens on a port
+    assert.match(
+      await problemOf(`postgres://u@127.0.0.1:${port}/x`),
+      /^PostgreSQL at 127\.0\.0\.1:\d+ does not accept connections: start it/,
+    );
+    proxy.close();
   }
 });
 

@@ -57,13 +57,16 @@ function placeOf(databaseUrl: string): Place | undefined {
 function serverProblem(code: string, error: Error, place: Place): string | undefined {
   const { server, user, database } = place;
   const at = `PostgreSQL at ${server}`;
+  const closed = `${at} does not accept connections: start it, or correct "database"`;
+  if (error.message === 'Connection terminated unexpectedly') return closed;
   switch (code) {
     case 'ENOTFOUND':
     case 'EAI_AGAIN':
       return `The host name of ${at} has no address: correct "database"`;
     case 'ECONNREFUSED':
+    case 'ECONNRESET':
     case 'ENOENT':
-      return `${at} does not accept connections: start it, or correct "database"`;
+      return closed;
     case 'EHOSTUNREACH':
     case 'ENETUNREACH':
     case 'ETIMEDOUT':
