@@ -266,6 +266,11 @@ describe('the unit of systemd', () => {
     // not start with this line.
     assert.equal(value('MemoryDenyWriteExecute'), '');
   });
+
+  test('starts the server again for as long as its database is unreachable', () => {
+    assert.equal(value('Restart'), 'on-failure');
+    assert.equal(value('StartLimitIntervalSec'), '0');
+  });
 });
 
 describe('the samples of proxies', () => {
