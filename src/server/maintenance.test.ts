@@ -82,6 +82,24 @@ test('a server starts while a long read delays the partitions of the next days',
   await app.stop();
 });
 
+test('a server whose clock is years ahead deletes no row before its time', async () => {
+  const app = await startTestApp({ databaseUrl: await emptyPostgresDatabase() });
+  await maintenanceOf(app, new TestClock(Date.now() + 1_000 * DAY_MS)).days();
+  const { usageDays, postingDays } = app.config.retention;
+  const kept = await app.app.stores.store.query<{ rows_of: string; day: bigint }>(
+    'SELECT rows_of, day FROM ledger_kept_from ORDER BY rows_of',
+  );
+  const today = dayOf(Date.now());
+  assert.deepEqual(
+    kept.map(({ rows_of: of, day }) => [of, Number(day)]),
+    [
+      ['postings', today - postingDays],
+      ['usage', today - usageDays],
+    ],
+  );
+  await app.stop();
+});
+
 test('retention runs once an hour, and again in the next minute after a failure', async (t) => {
   const app = await startTestApp();
   const { stores } = app.app;

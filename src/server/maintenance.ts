@@ -102,8 +102,8 @@ export class Maintenance {
   async days(): Promise<void> {
     const { config, stores, limitLog, failureLog, clock } = this.#parts;
     const { usageDays, postingDays, failureDays, limitLogDays } = config.current.retention;
-    const nowMs = clock.nowMs();
-    await prepareDays(stores, limitLog, nowMs);
+    await prepareDays(stores, limitLog, clock.nowMs());
+    const nowMs = await this.#earlierMs();
     const keptFrom = (days: number): number | undefined => {
       return days === 0 ? undefined : dayOf(nowMs) - Math.max(LEAST_DAYS, days);
     };
@@ -112,6 +112,14 @@ export class Maintenance {
     if (failureDays > 0) await failureLog.dropBefore(nowMs - failureDays * DAY_MS);
     const logDay = keptFrom(limitLogDays);
     if (logDay !== undefined) await limitLog.dropDaysBefore(logDay);
+  }
+
+  /** The earlier of the times of this process and of the database: a wrong clock must delete no rows. */
+  async #earlierMs(): Promise<number> {
+    const { stores, clock } = this.#parts;
+    const nowMs = clock.nowMs();
+    const [row] = await stores.store.query<{ now: bigint }>('SELECT now_ms($1) AS now', [nowMs]);
+    return Math.min(nowMs, Number(row?.now ?? nowMs));
   }
 }
 
