@@ -331,6 +331,15 @@ onEachStore('batch runs', (fixture) => {
       assert.deepEqual([state, counts], ['completed', { total: 2, completed: 2, failed: 0 }]);
     });
 
+    test('a process whose clock is months ahead deletes no batch', async () => {
+      const store = await fixture.open(BATCHES_MIGRATIONS);
+      const right = new Fixture(store, new TestClock(Date.now()));
+      const id = await right.queue(['a']);
+      await right.work();
+      await deleteExpired(right, { keepDays: 30 }, Date.now() + 60 * DAY_MS);
+      assert.equal((await right.find(id)).state, 'completed');
+    });
+
     test('a process whose clock is days behind queues a batch that can run', async () => {
       const store = await fixture.open(BATCHES_MIGRATIONS);
       const behind = new Fixture(store, new TestClock(Date.now() - 2 * DAY_MS));

@@ -204,14 +204,15 @@ export class BatchTable extends LeasedTable<Batch> {
     await this.step(id, `${set}, ${NO_LEASE}`, '', values, tx);
   }
 
-  /** Deletes batches that ended before `beforeMs`, when their files have expired. */
-  async deleteOld(beforeMs: number): Promise<void> {
+  /** Deletes batches that ended `keepMs` ago, when their files have expired. */
+  async deleteOld(keepMs: number, nowMs: number): Promise<void> {
     await deleteInBatches(DELETED_AT_ONCE, () =>
       this.store.query(
         `DELETE FROM batches_batch WHERE id IN (
-           SELECT id FROM batches_batch WHERE ended_ms > 0 AND ended_ms < $1 LIMIT ${DELETED_AT_ONCE})
+           SELECT id FROM batches_batch WHERE ended_ms > 0 AND ended_ms < now_ms($1) - $2
+           LIMIT ${DELETED_AT_ONCE})
          RETURNING id`,
-        [beforeMs],
+        [nowMs, keepMs],
       ),
     );
   }

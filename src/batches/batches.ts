@@ -61,5 +61,5 @@ export async function deleteExpired(
   nowMs: number,
 ): Promise<void> {
   await files.removeExpired(nowMs);
-  await batches.deleteOld(nowMs - keepDays * DAY_MS);
+  await batches.deleteOld(keepDays * DAY_MS, nowMs);
 }
