@@ -135,7 +135,7 @@ class Fixture {
       const body = bytes.subarray(at * 37, at * 37 + 37);
       await this.files.write({ contentId: fileId, seq: at, part: 0, body });
     }
-    await this.files.finish(fileId, { ...file, expiresMs: nowMs + 30 * DAY_MS });
+    await this.files.finish(fileId, { ...file, expiresMs: nowMs + 30 * DAY_MS }, nowMs);
     const id = `batch_${ids.hex(8)}`;
     const isQueued = await this.batches.alone(ACCOUNT, (tx) =>
       this.batches.insert(

@@ -22,7 +22,7 @@ describe('files of several processes', () => {
       UNLIMITED,
       nothing,
     );
-    await files.finish('f', { ...file, expiresMs });
+    await files.finish('f', { ...file, expiresMs }, createdMs);
     const aheadMs = createdMs + HOUR_MS;
     assert.deepEqual(await files.expired(aheadMs), []);
     assert.equal((await files.find('a', 'f', aheadMs))?.id, 'f');
@@ -41,5 +41,21 @@ describe('files of several processes', () => {
       }),
     );
     assert.deepEqual(begun.toSorted(), ['all', 'all', 'all', 'all', undefined]);
+  });
+
+  test('a process whose clock is behind stores no expired file', async () => {
+    const files = new FileTable(await fixture.open(BATCHES_MIGRATIONS));
+    const createdMs = Date.now() - HOUR_MS;
+    const expiresMs = createdMs + 10 * MINUTE_MS;
+    const file = { id: 'g', accountId: 'a', name: 'n', purpose: 'batch', sizeBytes: 1 };
+    const nothing = { callerBytes: 0, allBytes: 0 };
+    await files.begin(
+      { ...file, contentId: 'g', part: 0, createdMs, expiresMs },
+      UNLIMITED,
+      nothing,
+    );
+    assert.deepEqual(await files.expired(Date.now()), []);
+    assert.equal(await files.finish('g', { ...file, expiresMs }, createdMs), true);
+    assert.equal((await files.find('a', 'g', Date.now()))?.id, 'g');
   });
 });

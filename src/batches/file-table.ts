@@ -130,11 +130,14 @@ export class FileTable {
   async finish(
     id: string,
     facts: Pick<StoredFile, 'name' | 'purpose' | 'sizeBytes' | 'expiresMs'>,
+    nowMs: number,
   ): Promise<boolean> {
+    const { name, purpose, sizeBytes, expiresMs } = facts;
     const rows = await this.#store.query(
       `UPDATE batches_file SET state = 'ready', name = $2, purpose = $3, size_bytes = $4,
-         expires_ms = $5 WHERE id = $1 AND state = 'writing' RETURNING id`,
-      [id, facts.name, facts.purpose, facts.sizeBytes, facts.expiresMs],
+         expires_ms = now_ms($5) - $5 + $6
+       WHERE id = $1 AND state = 'writing' RETURNING id`,
+      [id, name, purpose, sizeBytes, nowMs, expiresMs],
     );
     return rows.length === 1;
   }
@@ -313,10 +316,11 @@ export async function addPieces(tx: Queryable, pieces: readonly Piece[]): Promis
   return rows.length;
 }
 
+/** A file that is created now. It expires by the clock of the database. */
 async function insert(tx: Queryable, file: NewFile, state: 'writing' | 'ready'): Promise<void> {
   await tx.query(
     `INSERT INTO batches_file (id, account_id, content_id, part, name, purpose, state, size_bytes,
-       created_ms, expires_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+       created_ms, expires_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, now_ms($9) - $9 + $10)`,
     [
       file.id,
       file.accountId,

@@ -84,7 +84,7 @@ async function upload(parts: FilesParts, context: RequestContext): Promise<void>
       sizeBytes: pieces.sizeBytes,
       expiresMs: createdMs + Math.min(keepMs, settings.keepDays * DAY_MS),
     };
-    if (!(await files.finish(id, facts))) throw new Fault('REQUEST_TOO_SLOW');
+    if (!(await files.finish(id, facts, clock.nowMs()))) throw new Fault('REQUEST_TOO_SLOW');
     await context.json(200, fileBody({ ...content, ...facts, createdMs }));
   } catch (error) {
     // If the database is unreachable, the sweep deletes the upload when it has expired.
