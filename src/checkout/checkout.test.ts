@@ -9,7 +9,7 @@ import { untilBlocked } from '../../test/databases/waits.ts';
 import { type Session, type StripeEvent, StripeDouble } from '../../test/support/stripe-double.ts';
 import { until } from '../../test/support/until.ts';
 import { transactionsOf } from '../billing/ledger/ledger.ts';
-import { type Clock, DAY_MS, HOUR_MS, SECOND_MS, systemClock } from '../core/clock.ts';
+import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
@@ -574,6 +574,24 @@ function cardPayments(fixture: StoreFixture): void {
     await cards.stop();
     await balanceBecomes(26);
   });
+
+  if (fixture.dialect === 'postgres') {
+    test('a server whose clock is behind does not charge a card in its longest pause', async () => {
+      const admin = await withSavedCard();
+      await setAutoTopUp(admin, { keepUsd: 6, monthlyUsd: 100 });
+      const pausing = `UPDATE payments_card_owner SET keep_nano = $2, next_try_ms = $3
+        WHERE account_id = $1`;
+      const nextTryMs = Date.now() + DAY_MS - MINUTE_MS;
+      const pause = [accountId, usdToNano(20), nextTryMs];
+      await farebox.app.stores.store.query(pausing, pause);
+      const known = stripe.intents.size;
+      const nowMs = (): number => Date.now() - 10 * MINUTE_MS;
+      const behind = await cardsBeside(farebox, { ...systemClock(), nowMs });
+      await behind.topUp();
+      await behind.stop();
+      assert.equal(stripe.intents.size, known);
+    });
+  }
 
   test('a dispute stops the charges', async () => {
     const admin = await withSavedCard();

@@ -79,7 +79,8 @@ const PAGE_ROWS = 200;
 /** Pauses after the first, second, … decline; after the last one, the top-ups stop. */
 const PAUSES_MS = [HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS];
 /** A pause that is longer than any was written before the clock was set back. `$2` is the time. */
-const PAUSE_IS_OVER = `(next_try_ms <= $2 OR next_try_ms > $2 + ${Math.max(...PAUSES_MS)})`;
+const PAUSE_IS_OVER = `(next_try_ms <= now_ms($2)
+  OR next_try_ms > now_ms($2) + ${Math.max(...PAUSES_MS)})`;
 /** Payments that have taken, or may still take, money from the card. */
 const CHARGED = `kind = 'automatic' AND state IN ('open', 'processing', 'paid')`;
 
@@ -151,10 +152,12 @@ export class SavedCards {
     // The card was deleted meanwhile.
     if (row === undefined) return;
     const pauseMs = PAUSES_MS[Number(row.failures) - 1];
-    const nextTryMs = pauseMs === undefined ? undefined : clock.nowMs() + pauseMs;
+    const nowMs = clock.nowMs();
+    const nextTryMs = pauseMs === undefined ? undefined : nowMs + pauseMs;
     await tx.query(
-      'UPDATE payments_card_owner SET next_try_ms = $2, is_stopped = $3 WHERE account_id = $1',
-      [accountId, nextTryMs ?? 0, nextTryMs === undefined ? 1 : 0],
+      `UPDATE payments_card_owner SET next_try_ms = now_ms($2) + $3, is_stopped = $4
+       WHERE account_id = $1`,
+      [accountId, nowMs, pauseMs ?? 0, pauseMs === undefined ? 1 : 0],
     );
     await notifyDeclined(tx, { accountId, paymentId, amountNano, reason, nextTryMs });
   }
