@@ -892,6 +892,28 @@ describe('POST /images/edits', () => {
     assert.equal(heard.getAll('mask').length, 1);
   });
 
+  test('a markup reaches the engine beside the image', async () => {
+    const [image, markup] = await Promise.all([png(64, 64), png(64, 32)]);
+    fixture.engine.onJson(path, { data: [{ b64_json: image.toString('base64') }] });
+    const files = [
+      ['image', image],
+      ['markup', markup],
+    ] as const;
+    const answer = await send(fields, files);
+    assert.equal(answer.status, 200, answer.text);
+    const { bytes, headers } = fixture.engine.last();
+    const heard = await new Response(new Uint8Array(bytes), {
+      headers: { 'content-type': headers['content-type'] ?? '' },
+    }).formData();
+    const names = [...heard].flatMap(([name, value]) => (typeof value === 'string' ? [] : [name]));
+    assert.deepEqual(names, ['image', 'markup']);
+    const sent = heard.get('markup') as File;
+    assert.deepEqual(Buffer.from(await sent.arrayBuffer()), markup);
+    const twice = await send(fields, [...files, ['markup', markup]]);
+    assert.equal(twice.status, 400);
+    assert.match(twice.text, /more than one file \\"markup\\"/);
+  });
+
   test('images can be URLs in JSON', async () => {
     const [first, second, mask, made] = await Promise.all([
       png(64, 64),

@@ -24,6 +24,10 @@ export const IMAGES_EDITS: RouteDescription = {
         description: 'Several images, instead of `image`.',
       },
       mask: { ...FILE, description: 'A PNG whose transparent pixels mark the area to edit.' },
+      markup: {
+        ...FILE,
+        description: 'A transparent PNG over the first image that guides the edit; for the engine.',
+      },
       ...FIELDS,
     }),
     ...jsonContent(EditRequest.meta({ id: 'ImageEditRequest' }), {

@@ -26,6 +26,8 @@ export interface ImagesEditsParts extends MakeImagesParts {
 const MAX_FIELD_BYTES = 128 * 1024;
 const MAX_REDIRECTS = 5;
 const IMAGE_FIELDS = ['image', 'image[]'];
+/** PNG files that an edit has at most one of. */
+const OVERLAY_FIELDS = ['mask', 'markup'];
 
 export function imagesEditsRoute(parts: ImagesEditsParts): Route {
   return {
@@ -43,27 +45,30 @@ export function imagesEditsRoute(parts: ImagesEditsParts): Route {
 
 async function editForm(parts: ImagesEditsParts, context: RequestContext): Promise<void> {
   const { files, fields: given } = await readForm(context, {
-    names: [...IMAGE_FIELDS, 'mask'],
+    names: [...IMAGE_FIELDS, ...OVERLAY_FIELDS],
     maxFiles: MAX_INPUT_IMAGES + 1,
     maxBytes: parts.maxFileBytes,
     maxFieldBytes: MAX_FIELD_BYTES,
   });
   const fields = checked(EditFields, Object.fromEntries(given));
-  const images = files.filter(({ field }) => field !== 'mask');
-  const masks = files.filter(({ field }) => field === 'mask');
-  if (images.length === 0) {
+  if (!files.some(isImage)) {
     throw invalidField(['image'], 'The multipart body has no file field "image"');
   }
-  if (masks.length > 1) {
-    throw invalidField(['mask'], 'The multipart body has more than one file "mask"');
+  for (const name of OVERLAY_FIELDS) {
+    if (files.filter(({ field }) => field === name).length < 2) continue;
+    throw invalidField([name], `The multipart body has more than one file "${name}"`);
   }
   for (const file of files) requireImage(file);
   const { partial_images } = fields;
   const stream = streamOf({ stream: fields.stream === 'true', partial_images });
   await makeImages(parts, context, {
     ...orderOf(context, fields, stream, () => files),
-    inputImages: images.length,
+    inputImages: files.filter(isImage).length,
   });
+}
+
+function isImage({ field }: FormFile): boolean {
+  return IMAGE_FIELDS.includes(field);
 }
 
 /** Images by URL: validates inline ones, then fetches remote ones after the credit check. */
@@ -132,7 +137,7 @@ function orderOf(
     contentType: `multipart/form-data; boundary=${boundary}`,
     body: (model, { isPlain, partialImages }) => {
       const images = files();
-      const isOne = images.filter(({ field }) => field !== 'mask').length === 1;
+      const isOne = images.filter(isImage).length === 1;
       const own = {
         model,
         response_format: isPlain ? undefined : 'b64_json',
@@ -142,7 +147,7 @@ function orderOf(
       return multipartBody(boundary, [
         ...fieldParts({ ...fields, ...own }),
         ...images.map((file) => {
-          return filePart(file.field === 'mask' ? 'mask' : isOne ? 'image' : 'image[]', file);
+          return filePart(isImage(file) ? (isOne ? 'image' : 'image[]') : file.field, file);
         }),
       ]);
     },
@@ -152,9 +157,10 @@ function orderOf(
 
 function requireImage({ field, bytes }: FormFile): void {
   const type = imageType(bytes);
-  const formats = field === 'mask' ? ['png'] : IMAGE_FORMATS;
+  const isOverlay = OVERLAY_FIELDS.includes(field);
+  const formats = isOverlay ? ['png'] : IMAGE_FORMATS;
   if (!formats.some((format) => type === `image/${format}`)) {
-    const message = `${field}: The file is not a ${field === 'mask' ? 'PNG' : 'PNG, JPEG or WebP'} image`;
+    const message = `${field}: The file is not a ${isOverlay ? 'PNG' : 'PNG, JPEG or WebP'} image`;
     throw new Fault('CORRUPTED_IMAGE', { message });
   }
   requirePixels(imageSize(bytes));
