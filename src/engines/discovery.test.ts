@@ -18,7 +18,17 @@ import { until } from '../../test/support/until.ts';
 import { discoverEngines, type LocalEngine, USUAL_TARGETS } from './discovery.ts';
 import { LocalEngines } from './embedded/embedded.ts';
 import { EngineRegistry } from './registry.ts';
+import { SharedEngines } from './shared-engines.ts';
 import { startTestLlama } from '../../test/support/test-llama.ts';
+
+const REGISTRY = {
+  clock: systemClock(),
+  ids: seededIds(1),
+  log: silentLog,
+  canSearch: false,
+  videoConstraints: () => ({}),
+  observe: undefined,
+};
 
 suite('engines on local ports', () => {
   const servers: (Server | SocketServer)[] = [];
@@ -315,15 +325,7 @@ suite('engines on local ports', () => {
       urls.push(`${await jsonServer({ '/v1/models': listOf({ id }) })}/v1`);
     const [own = '', ...found] = urls.toReversed();
     const config = { current: await configOf(found) };
-    const registry = new EngineRegistry({
-      config,
-      clock: systemClock(),
-      ids: seededIds(1),
-      log: silentLog,
-      canSearch: false,
-      videoConstraints: () => ({}),
-      observe: undefined,
-    });
+    const registry = new EngineRegistry({ ...REGISTRY, config });
     t.after(() => registry.close());
     const { catalog, engines } = registry;
     await registry.localEngines.start();
@@ -353,6 +355,32 @@ suite('engines on local ports', () => {
       const current = (): string[] => catalog.models().map(({ id }) => id);
       await until(() => current().sort().join() === ids.join(), ids.join(), 200);
     }
+  });
+
+  test('a found model is not called at a configured engine with the name of its own', async (t) => {
+    const engine = 'engines: { vllm: { url: "http://127.0.0.1:1/v1" } }\n';
+    const config = { current: await configOf([]) };
+    const shared = new SharedEngines(() => undefined);
+    const registry = new EngineRegistry({
+      ...REGISTRY,
+      config,
+      localEngines: (onChange) => shared.onChange(onChange),
+    });
+    t.after(() => registry.close());
+    const url = 'http://127.0.0.1:8000/v1';
+    shared.take({
+      engines: [{ id: 'vllm', protocol: 'openai', url }],
+      models: [
+        { id: 'm', type: 'text', origin: 'discovered', replicas: [{ engine: 'vllm', model: 'm' }] },
+      ],
+      probes: [],
+      areStarting: false,
+    });
+    assert.ok(registry.catalog.get('m') !== undefined);
+    // The process that runs the local engines has not renamed it yet.
+    config.current = await configOf([], engine);
+    registry.configure();
+    assert.equal(registry.catalog.get('m'), undefined);
   });
 
   test('a change of the configuration that renames a found engine is reported at once', async (t) => {

@@ -4,7 +4,7 @@
  */
 import { Catalog, type VideoConstraints, isLoss, lossText, marginsOf } from '../catalog/catalog.ts';
 import type { Config, ConfigInForce } from '../config/config.ts';
-import { type CallObserver, Engines, type EngineSettings } from './engines.ts';
+import { type CallObserver, Engines, type EngineSettings, type Replica } from './engines.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
@@ -84,7 +84,9 @@ export class EngineRegistry {
     // The process that runs the local engines may not have read a new name of the configuration yet.
     const local = localEngines.engines().filter(({ id }) => !ids.has(id));
     this.engines.update([...configured, ...local]);
-    this.catalog.setDiscovered(localEngines.models(), localEngines.areStarting);
+    const isLocal = ({ engine }: Replica): boolean => !ids.has(engine);
+    const models = localEngines.models().filter(({ replicas }) => replicas.every(isLocal));
+    this.catalog.setDiscovered(models, localEngines.areStarting);
   }
 }
 
