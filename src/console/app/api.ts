@@ -90,8 +90,8 @@ export async function call<T>(path: string, options: CallOptions = {}): Promise<
 
 /** Keys of requests without a response of the server, by path and body. */
 const unanswered = new Map<string, string>();
-/** Errors of a repetition that say nothing about the first request, which may still run. */
-const UNDECIDED = new Set([401, 408, 409, 429]);
+/** Errors of a repetition that say nothing about the lost request, which may still run. */
+const UNDECIDED = new Set([401, 409, 429]);
 
 /**
  * Sends a POST that creates something. If its response was lost, the same request has the same
@@ -99,7 +99,8 @@ const UNDECIDED = new Set([401, 408, 409, 429]);
  */
 export async function callOnce<T>(path: string, body: unknown): Promise<T> {
   const wanted = `${path} ${JSON.stringify(body)}`;
-  const key = unanswered.get(wanted) ?? randomText();
+  const lost = unanswered.get(wanted);
+  const key = lost ?? randomText();
   unanswered.set(wanted, key);
   try {
     const headers = { 'idempotency-key': key };
@@ -109,7 +110,9 @@ export async function callOnce<T>(path: string, body: unknown): Promise<T> {
   } catch (error) {
     const { status } = ApiError.of(error);
     // Without a status, and after an error of a proxy, the server may have created it.
-    if (status >= 400 && status < 500 && !UNDECIDED.has(status)) unanswered.delete(wanted);
+    const isRejected = status >= 400 && status < 500 && status !== 408;
+    const isUndecided = lost !== undefined && UNDECIDED.has(status);
+    if (isRejected && !isUndecided) unanswered.delete(wanted);
     throw error;
   }
 }
