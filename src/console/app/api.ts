@@ -123,7 +123,8 @@ export function randomText(): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-export async function errorOf(response: Response): Promise<ApiError> {
+/** `endsSession`: whether a failed authentication ends the session of the page. */
+export async function errorOf(response: Response, endsSession = true): Promise<ApiError> {
   const text = await response.text();
   const body = parsed(text);
   // Payment errors have their code in `error` and the text in `message`.
@@ -135,7 +136,7 @@ export async function errorOf(response: Response): Promise<ApiError> {
     textOf(body['message']) ?? error ?? `The server returned status ${status} ${statusText}`;
   // A model or route that is not for this account also has the status 401.
   const isEnded = status === 401 && code.startsWith('AUTHENTICATION_FAILED');
-  if (isEnded && csrfToken !== undefined) whenSignedOut?.();
+  if (endsSession && isEnded && csrfToken !== undefined) whenSignedOut?.();
   const retryAfter = headers.get('retry-after');
   return new ApiError(status, code, message, {
     requestId: headers.get('x-request-id') ?? undefined,

@@ -13,10 +13,26 @@ const page = {
   localStorage,
 };
 replaceGlobals({ ...page, fetch });
-const { leave: endSession, session, signInByKey, signOut } = await import('./session.ts');
+const {
+  leave: endSession,
+  session,
+  signInByKey,
+  signInByLink,
+  signOut,
+} = await import('./session.ts');
+
+const sessionOf = (keyId: string) => ({ id: keyId, csrfToken: 'token', accountId: 'a', keyId });
+
+test('a link that is not valid does not end the session', async () => {
+  globalThis.fetch = async () => Response.json({ session: sessionOf('ada') });
+  await signInByKey('ada');
+  const code = 'AUTHENTICATION_FAILED';
+  globalThis.fetch = async () => Response.json({ error: 'Used', code }, { status: 401 });
+  await assert.rejects(signInByLink('used'), { code });
+  assert.equal(session.value?.id, 'ada');
+});
 
 test('another person in the same tab gets a new page', async () => {
-  const sessionOf = (keyId: string) => ({ id: keyId, csrfToken: 'token', accountId: 'a', keyId });
   const signIn = async (keyId: string): Promise<void> => {
     globalThis.fetch = async () => Response.json({ session: sessionOf(keyId) });
     await Promise.race([signInByKey(keyId), new Promise((resolve) => setTimeout(resolve, 50))]);

@@ -1,6 +1,6 @@
 /** The current session: loaded at the start, changed by signing in and out. */
 import { computed, signal } from '@preact/signals';
-import { type CallOptions, call, onSignedOut, useCsrfToken } from './api.ts';
+import { type CallOptions, call, errorOf, onSignedOut, send, useCsrfToken } from './api.ts';
 import { forgetHistory } from './request-history.ts';
 import type { ConsoleResponse, Session, SignInChallenge } from './shapes.ts';
 
@@ -57,16 +57,18 @@ export async function signInChallenge(): Promise<SignInChallenge | null> {
 }
 
 async function signIn(path: string, options: CallOptions): Promise<void> {
-  const response = await call<{ session: Session }>(path, { method: 'POST', ...options });
+  const response = await send(path, { method: 'POST', ...options });
+  if (!response.ok) throw await errorOf(response, false);
+  const { session: next } = (await response.json()) as { session: Session }; // documented
   // The page contains data of the last person, such as the conversation of the playground, and so does
   // the history after a session that has expired.
-  if (lastPerson !== undefined && lastPerson !== personOf(response.session)) {
+  if (lastPerson !== undefined && lastPerson !== personOf(next)) {
     forgetHistory();
     location.reload();
     return new Promise<never>(() => undefined);
   }
   endedBecause.value = undefined;
-  take(response.session);
+  take(next);
 }
 
 export function signInByKey(key: string): Promise<void> {
