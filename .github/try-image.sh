@@ -18,7 +18,7 @@ test "$(docker inspect --format '{{.State.Health.Status}}' farebox-trial)" = hea
 test "$(inside id -u)" -ne 0
 
 # Without a network the caller has to be inside: the printed curl, as Node says it.
-key="$(docker logs farebox-trial 2>&1 | grep -o 'SVC_INFERENCE_KEY_[A-Za-z0-9_-]*' | head -1)"
+key="$(docker logs farebox-trial 2>&1 | grep -o 'SVC_ADMIN_KEY_[A-Za-z0-9_-]*' | head -1)"
 inside node --input-type=module -e "
   const answer = await fetch('http://127.0.0.1:8402/api/v1/chat/completions', {
     method: 'POST',

@@ -9,7 +9,9 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { Ajv } from 'ajv';
 import { parse, parseAllDocuments, stringify } from 'yaml';
+import { startupBanner } from '../src/cli/server-start.ts';
 import { type Config, loadConfig } from '../src/config/config.ts';
+import { usdToNano } from '../src/core/money.ts';
 import { METRICS } from '../src/observability/metric-list.ts';
 import type { MetricInfo } from '../src/observability/metrics.ts';
 import { ROOT, filesBelow, readText } from './tidy/source-tree.ts';
@@ -250,6 +252,21 @@ function checkManifests(objects: readonly Manifest[], areSeveral: boolean): void
   const config = variable('FAREBOX_CONFIG');
   assert.ok(mounts.some(({ mountPath }) => config === `${mountPath}/farebox.yaml`));
 }
+
+test('the trial of an image finds the key that the first start prints', async () => {
+  const loaded = await loadConfig({ env: {}, cwd: '/', readFile: async () => '' });
+  assert.ok(loaded.ok);
+  const secret = 'SVC_ADMIN_KEY_abc';
+  const banner = startupBanner('http://127.0.0.1:8402', loaded.config, {
+    accountId: 'acct_1',
+    keyId: 'key_1',
+    secret,
+    creditNano: usdToNano('5'),
+    linkSecret: undefined,
+  });
+  const [, pattern = ''] = /grep -o '([^']+)'/.exec(readText('.github/try-image.sh')) ?? [];
+  assert.equal(new RegExp(pattern).exec(banner)?.[0], secret);
+});
 
 describe('the unit of systemd', () => {
   const unit = readText('deploy/systemd/farebox.service');
