@@ -73,7 +73,8 @@ export async function explainRequest(
     receipt: receipt === undefined ? null : await pricedReceipt(parts, receipt),
     nextStep: {
       operator: stepOf(failure, receipt, code),
-      caller: code === undefined ? null : FAULTS[code].remedy,
+      // The console and the command show plain text.
+      caller: code === undefined ? null : FAULTS[code].remedy.replaceAll('`', ''),
     },
   };
 }
