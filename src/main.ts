@@ -4,6 +4,13 @@ import { makeLasting } from './core/young-generation.ts';
 // Only the user of the server may read its files and those of its child processes.
 process.umask(0o077);
 
+// A closed pipe, as of `farebox usage | head`, ends neither a command nor a server.
+for (const stream of [process.stdout, process.stderr]) {
+  stream.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') throw error;
+  });
+}
+
 const { runCommand } = await makeLasting(() => import('./cli/cli.ts'));
 process.exitCode = await runCommand({
   argv: process.argv.slice(2),

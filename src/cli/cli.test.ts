@@ -510,6 +510,15 @@ rpc:
   });
 });
 
+test('a reader that closes the pipe early, such as head, causes no error', async () => {
+  const child = spawn(process.execPath, [BINARY, 'completion', 'bash']);
+  child.stdout.destroy();
+  let err = '';
+  child.stderr.on('data', (chunk: Buffer) => void (err += String(chunk)));
+  const [code] = await once(child, 'close');
+  assert.deepEqual([code, err], [0, '']);
+});
+
 test('`models` shows why a model is offline, and the unit of speech', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-models-'));
   const spec = { offline: false, traits: [] };
