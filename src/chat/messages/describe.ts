@@ -34,7 +34,7 @@ const Called = {
   caller: z
     .looseObject({ type: z.string().describe('`direct`: the model itself.') })
     .optional()
-    .describe('What called the tool.'),
+    .describe('Origin of the call.'),
 };
 
 const SearchResult = z.looseObject({
