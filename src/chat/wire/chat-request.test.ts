@@ -133,6 +133,26 @@ test('`null` means absent for every optional field', () => {
   assert.equal(isChanged(request), true);
 });
 
+test('`null` means absent in a tool and in a response format', () => {
+  const absent = { description: null, strict: null };
+  const schema = { type: ['string', 'null'], default: null };
+  const { fields } = parseWith({
+    tools: [
+      { type: 'function', function: { name: 'f', parameters: { a: null }, ...absent }, id: null },
+      { type: 'function', function: { name: 'g', parameters: null } },
+    ],
+    response_format: { type: 'json_schema', json_schema: { name: 'n', schema, ...absent } },
+  });
+  assert.deepEqual(fields['tools'], [
+    { type: 'function', function: { name: 'f', parameters: { a: null } } },
+    { type: 'function', function: { name: 'g' } },
+  ]);
+  assert.deepEqual(fields['response_format'], {
+    type: 'json_schema',
+    json_schema: { name: 'n', schema },
+  });
+});
+
 test('the 400 contains the formatted tree and flat issues, and never values', () => {
   const { code, details, issues } = refusal({
     model: 'm',

@@ -59,8 +59,11 @@ function canonicalFormat(format: JsonObject): JsonObject {
   const inner = format['json_schema'];
   if (!isJsonObject(inner)) return isJsonObject(format['schema']) ? flatFormat(format) : format;
   if (isJsonObject(inner['schema'])) {
-    if (typeof inner['name'] === 'string') return format;
-    return { ...format, json_schema: { ...inner, name: DEFAULT_SCHEMA_NAME } };
+    const given = withoutNulls(inner);
+    if (typeof given['name'] !== 'string') {
+      return { ...format, json_schema: { ...given, name: DEFAULT_SCHEMA_NAME } };
+    }
+    return given === inner ? format : { ...format, json_schema: given };
   }
   const { name, description: _description, strict: _strict, schema: _absent, ...keywords } = inner;
   if (typeof name === 'string' && Object.keys(keywords).length === 0) return format;
@@ -71,7 +74,7 @@ const DEFAULT_SCHEMA_NAME = 'response';
 
 function flatFormat(format: JsonObject): JsonObject {
   const { type, json_schema: _absent, ...inner } = format;
-  return { type, json_schema: { name: DEFAULT_SCHEMA_NAME, ...inner } };
+  return { type, json_schema: { name: DEFAULT_SCHEMA_NAME, ...withoutNulls(inner) } };
 }
 
 /** Converts the tools; removes search tools from the list and returns them as parameters. */
@@ -133,7 +136,10 @@ function functionName(tool: unknown): string | undefined {
 function canonicalTool(tool: unknown): unknown {
   if (!isJsonObject(tool)) return tool;
   if (isJsonObject(tool['function'])) {
-    return tool['type'] === undefined ? { ...tool, type: 'function' } : tool;
+    const given = withoutNulls(tool);
+    const made = withoutNulls(tool['function']);
+    if (given['type'] !== undefined && given === tool && made === tool['function']) return tool;
+    return { type: 'function', ...given, function: made };
   }
   const { type, name, description, parameters, input_schema, strict } = tool;
   const isForeign = type === undefined || type === null || type === 'function' || type === 'custom';
@@ -143,6 +149,12 @@ function canonicalTool(tool: unknown): unknown {
     ([, value]) => value !== undefined && value !== null,
   );
   return { type: 'function', function: Object.fromEntries(given) };
+}
+
+/** `null` means absent; several engines reject it. */
+function withoutNulls(given: JsonObject): JsonObject {
+  if (!Object.values(given).includes(null)) return given;
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null));
 }
 
 function canonicalChoice(choice: unknown): unknown {
