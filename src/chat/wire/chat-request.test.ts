@@ -153,6 +153,22 @@ test('`null` means absent in a tool and in a response format', () => {
   });
 });
 
+test('`null` means absent in a part of a message', () => {
+  const image_url = { url: 'https://e.com/a.png' };
+  const parts = [
+    { type: 'text', text: 'a' },
+    { type: 'image_url', image_url },
+    { type: 'file', file: { file_data: 'data:text/plain;base64,AA==' } },
+  ];
+  const content = [
+    { ...parts[0], cache_control: null },
+    { ...parts[1], image_url: { ...image_url, detail: null } },
+    { ...parts[2], file: { ...parts[2]?.file, file_id: null, filename: null } },
+  ];
+  const [message] = parseWith({ messages: [{ role: 'user', content }] }).messages;
+  assert.deepEqual(message?.content, parts);
+});
+
 test('the 400 contains the formatted tree and flat issues, and never values', () => {
   const { code, details, issues } = refusal({
     model: 'm',

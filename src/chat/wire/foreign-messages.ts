@@ -162,9 +162,25 @@ function canonicalPart(part: unknown): unknown {
   if (typeof part === 'string') return textPart(part);
   if (!isJsonObject(part)) return part;
   const converted = convertPart(part);
-  if (converted === undefined) return part;
+  if (converted === undefined) return knownPart(part);
   const cacheControl = part['cache_control'];
   return isJsonObject(cacheControl) ? { ...converted, cache_control: cacheControl } : converted;
+}
+
+/** `null` means absent; several engines reject it. */
+export function withoutNullMembers(given: JsonObject): JsonObject {
+  if (!Object.values(given).includes(null)) return given;
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null));
+}
+
+/** A part in the canonical form, whose value is the member named by its type. */
+function knownPart(part: JsonObject): JsonObject {
+  const given = withoutNullMembers(part);
+  const type = String(given['type']);
+  const value = given[type];
+  if (!isJsonObject(value)) return given;
+  const kept = withoutNullMembers(value);
+  return kept === value ? given : { ...given, [type]: kept };
 }
 
 function textPart(text: string): JsonObject {
