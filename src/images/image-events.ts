@@ -44,6 +44,13 @@ import { imageByHeader } from './made-image.ts';
 const RESPONSE_TYPES = ['text/event-stream', 'application/json'];
 const EVENT_FRAME_BYTES = 64 * 1024;
 const DONE = '[DONE]';
+/** SDKs require the usage of an event; an engine reports none for images that have a price each. */
+const NO_TOKENS = {
+  input_tokens: 0,
+  input_tokens_details: { text_tokens: 0, image_tokens: 0 },
+  output_tokens: 0,
+  total_tokens: 0,
+};
 
 /** Sends an event per image after the charge; comments keep the connection open until then. */
 export async function streamImages(
@@ -73,7 +80,8 @@ export async function streamImages(
     if (context.keeper !== undefined) stream.begin();
     const { made } = done;
     const type = `${order.event}.completed`;
-    const facts = { type, created_at: createdOf(parts), ...factsOf(made, order) };
+    const { quality = 'auto', usage = NO_TOKENS, ...others } = factsOf(made, order);
+    const facts = { type, created_at: createdOf(parts), ...others, quality, usage };
     const events = await ImagesBody.of(eventParts(made, facts));
     const sold = await sale.answer(done.outcome, (settled) => {
       const last = events.end(factsText({ ...facts, cost: costOf(settled) }));
@@ -243,7 +251,7 @@ class PartialImages implements EngineSink {
       created_at: createdOf(this.#parts),
       output_format: image.format,
       size: image.size,
-      quality: this.#order.kind.quality ?? quality,
+      quality: this.#order.kind.quality ?? quality ?? 'auto',
       background: typeof background === 'string' ? background : this.#order.background,
     };
     this.#partialCount += 1;

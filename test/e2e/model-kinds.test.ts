@@ -624,6 +624,9 @@ describe('POST /images/generations', () => {
       for await (const event of stream) {
         seen.push(event.type);
         assert.equal(event.b64_json, made.data[0]?.b64_json);
+        // The type of the event requires both, also if the engine reports none.
+        assert.equal(event.quality, 'auto');
+        assert.equal(event.type === 'image_generation.completed' && event.usage.total_tokens, 0);
       }
       return seen;
     });

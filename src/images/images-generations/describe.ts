@@ -18,13 +18,18 @@ const Facts = {
   quality: z
     .string()
     .optional()
-    .describe('The requested quality, or the one that the engine reports.'),
+    .describe(
+      'The requested quality, or the one that the engine reports; in a stream `auto` without either.',
+    ),
   background: z
     .string()
     .describe(
       'As reported by the engine, otherwise as requested: `transparent`, `opaque` or `auto`.',
     ),
-  usage: z.looseObject({}).optional().describe('Usage as reported by the engine, if any.'),
+  usage: z
+    .looseObject({})
+    .optional()
+    .describe('Usage as reported by the engine, if any; in a stream zero tokens without one.'),
 };
 
 const Images = z
