@@ -85,18 +85,25 @@ export async function runWorker(cli: Cli): Promise<number> {
   const log = logFor(console, config, isJson);
   const processId = systemIds().uuid();
   send({ kind: 'began', processId });
-  app = await startServer({
-    config,
-    log,
-    processId,
-    localEngines: (onChange) => shared.onChange(onChange),
-    siblings: {
-      worker: cluster.worker?.id ?? 0,
-      ask: async (of) =>
-        (await views.send(VIEWS_TIMEOUT_MS, (id) => send({ kind: 'views-request', of, id }))) ?? [],
-    },
-    operations: operationsOf(console),
-  });
+  try {
+    app = await startServer({
+      config,
+      log,
+      processId,
+      localEngines: (onChange) => shared.onChange(onChange),
+      siblings: {
+        worker: cluster.worker?.id ?? 0,
+        ask: async (of) =>
+          (await views.send(VIEWS_TIMEOUT_MS, (id) => send({ kind: 'views-request', of, id }))) ??
+          [],
+      },
+      operations: operationsOf(console),
+    });
+  } catch (error) {
+    // The open channel would keep this process alive, and the primary process starts another one.
+    process.channel?.unref();
+    throw error;
+  }
   const watch = watchSettings(console, app, settings, log);
   reload = () => void watch.check(true);
   send({ kind: 'listening', address: app.address });

@@ -181,6 +181,37 @@ test('a worker that cannot be started is tried again', async () => {
   assert.equal(await end(farebox), 0);
 });
 
+test('a worker that cannot start while the database is unreachable starts again', async () => {
+  const postgres = await startPostgres();
+  try {
+    const farebox = await start({ database: postgres.url('postgres') }, ['--workers', '2']);
+    const workersOf = () => childrenOf(farebox.child.pid ?? 0);
+    const before = await workersOf();
+    const news = async () => (await workersOf()).filter((one) => !before.includes(one));
+    await postgres.stop('SIGKILL');
+    process.kill(before[0] ?? 0, 'SIGKILL');
+    const [first] = await soon('a new worker', PATIENCE_MS, async () => {
+      const found = await news();
+      return found.length === 1 ? found : undefined;
+    });
+    await soon(
+      'its end',
+      PATIENCE_MS,
+      async () => !(await news()).includes(first ?? 0) || undefined,
+    );
+    await postgres.start();
+    const headers = { authorization: `Bearer ${farebox.secret ?? ''}` };
+    await soon('two workers that serve', PATIENCE_MS, async () => {
+      const view = await fetch(`${farebox.url}/admin/engines`, { headers });
+      const { others } = (await view.json()) as { readonly others?: readonly View[] };
+      return others?.length === 1 ? true : undefined;
+    });
+    assert.equal(await end(farebox), 0);
+  } finally {
+    await postgres.close();
+  }
+});
+
 test('a restarted worker has the settings of the others, whatever the file says', async () => {
   const [database, another] = [await emptyPostgresDatabase(), await emptyPostgresDatabase()];
   const farebox = await start({ database }, ['--workers', '2']);
