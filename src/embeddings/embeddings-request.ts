@@ -5,7 +5,7 @@
 import * as z from 'zod';
 import { Fault } from '../core/faults.ts';
 import { bytesOfTokens } from '../core/token-count.ts';
-import { OTHER_MODELS } from '../engines/engines.ts';
+import { UNSOLD_MEMBERS } from '../engines/unsold-members.ts';
 import { type ParsedObject, parseJsonObject, type JsonObject } from '../json/json-scan.ts';
 import { spliceObject } from '../json/json-splice.ts';
 import { invalidRequest, refuseMember } from '../json/validation.ts';
@@ -189,7 +189,7 @@ export function engineEmbeddings(
 ): EmbeddingsBatch[] {
   const fields: Record<string, unknown> = {
     ...request.fields,
-    ...OTHER_MODELS,
+    ...UNSOLD_MEMBERS,
     model,
     encoding_format: encoding,
     // Vectors are truncated here, so that all engines give equal results.

@@ -123,7 +123,8 @@ test('empty, too long, too many and invalid inputs are rejected', () => {
 });
 
 test('the engine receives its model name without `user` and `dimensions`; the input keeps its bytes', () => {
-  const text = '{"input":[ "caf\\u00e9" ],"model":"e","user":"u","dimensions":3,"fallbacks":["x"]}';
+  const text =
+    '{"input":[ "caf\\u00e9" ],"model":"e","user":"u","dimensions":3,"fallbacks":["x"],"priority":-9}';
   const [batch] = engineEmbeddings(parseEmbeddingsRequest(Buffer.from(text)), {
     model: 'engine-e',
     encoding: 'float',

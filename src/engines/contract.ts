@@ -46,21 +46,6 @@ export const CHAT_PATHS = {
 } as const;
 export type ChatProtocol = keyof typeof CHAT_PATHS;
 
-/**
- * Members by which a caller of a gateway, such as LiteLLM or OpenRouter, gets another model than the
- * priced one, or sends members to the provider behind it. They are left out of every request.
- */
-export const OTHER_MODELS = {
-  content_policy_fallbacks: undefined,
-  context_window_fallbacks: undefined,
-  extra_body: undefined,
-  fallbacks: undefined,
-  mock_testing_content_policy_fallbacks: undefined,
-  mock_testing_context_fallbacks: undefined,
-  mock_testing_fallbacks: undefined,
-  models: undefined,
-};
-
 /** Sends the caller of a request to an embedded engine. */
 export const CALLER_HEADER = 'x-farebox-caller';
 

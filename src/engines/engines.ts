@@ -32,7 +32,7 @@ import { EngineState, Router } from './engine-state.ts';
 import { type ChatPath, type ChatProbe, isReachable, probeChat, probeEngine } from './probe.ts';
 
 export type * from './contract.ts';
-export { CHAT_PATHS, OTHER_MODELS } from './contract.ts';
+export { CHAT_PATHS } from './contract.ts';
 export type { EngineRun } from './engine-run.ts';
 
 export interface EnginesOptions {

@@ -1,6 +1,6 @@
 /** The request of `/rerank`, in the formats of Cohere and Jina, and the bodies for engines. */
 import * as z from 'zod';
-import { OTHER_MODELS } from '../engines/engines.ts';
+import { UNSOLD_MEMBERS } from '../engines/unsold-members.ts';
 import { ModelName } from '../http/read-request.ts';
 import { jsonWithoutNulls } from '../json/json-text.ts';
 import { refuseMember } from '../json/validation.ts';
@@ -72,7 +72,7 @@ export function engineBody(
 ): Buffer {
   // `texts` would replace the documents in Text Embeddings Inference, without being priced.
   const { user: _nobody, rank_fields: _used, texts: _unpriced, ...fields } = request;
-  const own = { ...OTHER_MODELS, model, documents: texts, return_documents: false };
+  const own = { ...UNSOLD_MEMBERS, model, documents: texts, return_documents: false };
   return jsonWithoutNulls({ ...fields, ...own });
 }
 

@@ -35,6 +35,7 @@ const PUBLIC_FILES = new Set([
   'src/engines/media-engine-fault.ts',
   'src/engines/learned-fields.ts',
   'src/engines/learned-replicas.ts',
+  'src/engines/unsold-members.ts',
   'src/engines/usage.ts',
   'src/observability/failure-log.ts',
   'src/observability/metric-list.ts',

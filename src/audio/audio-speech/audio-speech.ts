@@ -21,7 +21,7 @@ import { type Log, reasonOf } from '../../core/log.ts';
 import { sniffMedia } from '../../core/media-type.ts';
 import { tokensAbout } from '../../core/token-count.ts';
 import type { MediaFiles, MediaWorkspace } from '../../documents/media-files.ts';
-import { OTHER_MODELS } from '../../engines/engines.ts';
+import { UNSOLD_MEMBERS } from '../../engines/unsold-members.ts';
 import { speechEngineFault } from '../../engines/media-engine-fault.ts';
 import type {
   EngineCall,
@@ -168,7 +168,7 @@ function engineBody(
   isOmitted: (field: string) => boolean,
 ): Buffer {
   const { user: _user, stream_format: _format, ...fields } = request;
-  const own = { ...OTHER_MODELS, model, voice, response_format: format };
+  const own = { ...UNSOLD_MEMBERS, model, voice, response_format: format };
   const sent = Object.entries({ ...fields, ...own }).filter(([name]) => !isOmitted(name));
   return jsonWithoutNulls(Object.fromEntries(sent));
 }

@@ -8,7 +8,7 @@
  */
 import { REASONING_EFFORTS } from '../../core/reasoning-efforts.ts';
 import type { CatalogModel } from '../../catalog/catalog.ts';
-import { OTHER_MODELS } from '../../engines/engines.ts';
+import { UNSOLD_MEMBERS } from '../../engines/unsold-members.ts';
 import type { ChatRequest } from './chat-request.ts';
 import type { ChatMessage, ChatTool, ReasoningEffort } from './chat-schema.ts';
 import { sha256Hex } from '../../core/ids.ts';
@@ -38,18 +38,25 @@ export interface EngineTarget {
 }
 
 /**
- * Some engines use these members to run another model, to exceed the output cap, to multiply the work
- * or to access state of other requests, which the hold does not cover. Other unknown members are
- * passed on.
+ * Some engines use these members to exceed the output cap, to multiply the work or the tokens of media,
+ * to run code of the caller or to access state of other requests, which the hold does not cover. Other
+ * unknown members are passed on.
  */
 export const BEYOND_HOLD = {
-  ...OTHER_MODELS,
+  ...UNSOLD_MEMBERS,
   best_of: undefined,
+  bootstrap_host: undefined,
+  bootstrap_port: undefined,
+  bootstrap_room: undefined,
   chat_template: undefined,
+  custom_logit_processor: undefined,
   id_slot: undefined,
   kv_transfer_params: undefined,
+  logits_processors: undefined,
   max_length: undefined,
   max_new_tokens: undefined,
+  media_io_kwargs: undefined,
+  mm_processor_kwargs: undefined,
   n_cmpl: undefined,
   n_predict: undefined,
   num_predict: undefined,

@@ -1,5 +1,5 @@
 /** `POST /images/generations`: generates images from a text, in OpenAI's format. */
-import { OTHER_MODELS } from '../../engines/engines.ts';
+import { UNSOLD_MEMBERS } from '../../engines/unsold-members.ts';
 import { jsonWithoutNulls } from '../../json/json-text.ts';
 import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -89,7 +89,7 @@ function engineBody(
 ): Buffer {
   const { user: _user, stream: _stream, partial_images: _partial, ...fields } = request;
   const own = {
-    ...OTHER_MODELS,
+    ...UNSOLD_MEMBERS,
     ...BEYOND_HOLD,
     ...(kindOf(request).size === undefined ? {} : BESIDE_SIZE),
     model,

@@ -4,7 +4,7 @@
  */
 import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
 import { parsedJsonObject } from '../../../json/json-text.ts';
-import { OTHER_MODELS } from '../../../engines/engines.ts';
+import { UNSOLD_MEMBERS } from '../../../engines/unsold-members.ts';
 import { readUsage } from '../../../engines/usage.ts';
 import { mostBytes, noOutput, outputBytes } from '../../wire/chat-choice.ts';
 import {
@@ -36,7 +36,7 @@ const LEFT_OUT = [
   'mcp_servers',
   'speed',
   'svc_parameters',
-  ...Object.keys(OTHER_MODELS),
+  ...Object.keys(UNSOLD_MEMBERS),
 ];
 
 const MAX_BETAS = 32;
