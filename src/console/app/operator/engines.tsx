@@ -73,7 +73,16 @@ function EngineTables({ views, models }: EngineTablesProps) {
         <Tile
           name="Models ready"
           tone={ready < models.length ? 'warn' : undefined}
-          note={`of ${models.length}`}
+          note={
+            <>
+              of {models.length}
+              {ready < models.length && (
+                <>
+                  ; <a href="/console/models">reasons</a>
+                </>
+              )}
+            </>
+          }
         >
           {countText(ready)}
         </Tile>

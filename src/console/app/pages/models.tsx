@@ -117,7 +117,10 @@ function ModelTable({ models, open }: { models: readonly Model[]; open: (model: 
       name: 'State',
       show: ({ model_spec: spec }) =>
         spec.offline ? (
-          <State value="offline" tone="bad" />
+          <>
+            <State value="offline" tone="bad" />
+            <span class="under text wide">{spec.offlineReason}</span>
+          </>
         ) : spec.deprecation === undefined ? (
           <State value="ready" tone="good" />
         ) : (
@@ -248,6 +251,7 @@ function ModelDrawer({ model, rates, margins, close }: ModelDrawerProps) {
   return (
     <Overlay kind="drawer" title={spec.name} close={close}>
       {spec.description !== '' && <p class="text">{spec.description}</p>}
+      {spec.offlineReason !== undefined && <p class="notice warn">{spec.offlineReason}.</p>}
       {spec.deprecation !== undefined && (
         <p class="notice warn">
           The model is retired on {spec.deprecation.date}.
