@@ -103,12 +103,27 @@ const NO_REJECTIONS: RejectionFigures = { count: 0 };
 
 /** Resolves when the server listens. */
 export async function startApp(parts: AppParts): Promise<App> {
-  const { clock, ids, log, version } = parts;
   const config = { current: parts.config };
-
   makeFolder(config.current.dataFolder);
   const lock = lockFor(config.current);
   const stores = await openStores({ ...parts, planOf: plansOf(config) });
+  const ends = [() => stores.ledger.stop(), () => stores.close(), () => lock?.release()];
+  try {
+    return await startOn(parts, config, stores, ends);
+  } catch (error) {
+    // An open database would keep the process alive, which could then not be started again.
+    await endEach(parts.log, ends);
+    throw error;
+  }
+}
+
+async function startOn(
+  parts: AppParts,
+  config: { current: Config },
+  stores: Stores,
+  ends: readonly (() => unknown)[],
+): Promise<App> {
+  const { clock, ids, log, version } = parts;
   const { store, ledger } = stores;
   await ledger.start();
   const sealer = await openSealer(store, ids);
@@ -181,9 +196,7 @@ export async function startApp(parts: AppParts): Promise<App> {
         ...features.toReversed().map((feature) => () => feature.close?.()),
         () => registry.close(),
         ...observerEnds,
-        () => ledger.stop(),
-        () => stores.close(),
-        () => lock?.release(),
+        ...ends,
       ]),
   };
 }

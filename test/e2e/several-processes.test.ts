@@ -320,6 +320,16 @@ test('holds and keys of a killed process are released when it starts again', asy
   assert.deepEqual([books.openHolds, [...books.paid.values()]], [0, [COST_USD]]);
 });
 
+for (const workers of ['1', '2']) {
+  test(`a start with ${workers} of --workers ends if its port is in use`, async () => {
+    const database = await emptyPostgresDatabase();
+    const first = await start({ database });
+    const args = ['--port', new URL(first.url).port, '--workers', workers];
+    await assert.rejects(start({ database }, args), /The server ended with 1/);
+    assert.equal(await end(first), 0);
+  });
+}
+
 test('more than one worker without PostgreSQL is an error', async () => {
   await assert.rejects(
     start({ database: 'sqlite:./farebox.db' }, ['--workers', '2']),
