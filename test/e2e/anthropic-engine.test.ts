@@ -40,6 +40,7 @@ engines:
 models:
 ${model('cached', '{ engine: caching, model: claude-opus }')}
 ${model('opus', '{ engine: claude, model: claude-opus }')}
+${model('million', '{ engine: claude, model: claude-opus }').replace('200000', '1000000')}
 ${model('both', '{ engine: claude, model: claude-opus, order: 1 }, { engine: rack, model: tiny, order: 2 }')}
 search: { provider: searxng, url: "${web.url}" }
 fetch: { allow: ["127.0.0.0/8"] }
@@ -419,6 +420,30 @@ describe('a Messages caller of an engine of the same protocol', () => {
       assert.match(received.text, /"cost":\{"usd":[\d.e-]+,"diem":0\},"svc_parameters":/);
     });
   }
+
+  test('forwards no beta that costs more than the model', async () => {
+    const betas = [
+      'compact-2026-01-12',
+      'context-1m-2025-08-07',
+      'fallback-credit-2026-07-01',
+      'inline-tools-2026-09-15',
+      'interleaved-thinking-2025-05-14',
+      'server-side-fallback-2026-07-01',
+    ];
+    const beta = async (model: string) => {
+      engine.script.push({ content: THOUGHT });
+      const headers = { 'anthropic-beta': betas.join(',') };
+      const { secret } = farebox.owner;
+      await call(farebox, '/messages', { secret, body: { ...BODY, model }, headers });
+      return engine.seen.at(-1)?.headers['anthropic-beta'];
+    };
+    assert.equal(await beta('opus'), 'interleaved-thinking-2025-05-14');
+    assert.equal(
+      await beta('million'),
+      'context-1m-2025-08-07,interleaved-thinking-2025-05-14',
+      'its context is sold',
+    );
+  });
 
   test('is billed by the counts of the engine', async () => {
     for (const stream of [false, true]) {

@@ -441,7 +441,8 @@ describe('a Messages request', () => {
     const bytes = Buffer.from(JSON.stringify(body));
     const dialect = localDialect('none');
     const target = { model: 'claude', dialect, maxOutputTokens: 100, refusal: undefined };
-    const passed = new MessagePass(bytes, body, undefined, 'acme').writeRequest(target);
+    const options = { betas: undefined, contextTokens: 200_000, serviceName: 'acme' };
+    const passed = new MessagePass(bytes, body, options).writeRequest(target);
     assert.deepEqual(JSON.parse(String(passed)), {
       model: 'claude',
       max_tokens: 100,

@@ -117,10 +117,11 @@ function passOf(
 ) {
   const model = catalog.resolve(String(body['model']), 'text')?.model;
   const areOurs = model?.replicas.map((one) => dialects.of(one).protocol === 'anthropic') ?? [];
-  if (!areOurs.includes(true)) return undefined;
+  if (model === undefined || !areOurs.includes(true)) return undefined;
   const betas = context.header(BETA_HEADER);
-  const passThrough = new MessagePass(context.body, body, betas, serviceName);
-  const keepsFiles = !areOurs.includes(false) && model?.capabilities.has('vision') === true;
+  const options = { betas, contextTokens: model.context, serviceName };
+  const passThrough = new MessagePass(context.body, body, options);
+  const keepsFiles = !areOurs.includes(false) && model.capabilities.has('vision') === true;
   return { passThrough, keepsFiles };
 }
 

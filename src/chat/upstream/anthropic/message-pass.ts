@@ -40,8 +40,23 @@ const LEFT_OUT = [
 ];
 
 const MAX_BETAS = 32;
-/** Names of betas that change prices or the authentication. */
-const OTHER_BETAS = /^(?:code-execution|fast-mode|files-api|mcp-client|oauth|skills|web-fetch)-/;
+/**
+ * Names of betas that change prices or the authentication, run a tool of the provider or another model,
+ * or use tokens that the counts of a response do not include.
+ */
+const OTHER_BETAS =
+  /^(?:advisor-tool|code-execution|compact|fallback-credit|fast-mode|files-api|inline-tools|mcp-client|mcp-tunnels|oauth|server-side-fallback|skills|user-profiles|web-fetch)-/;
+/** Longer prompts of the models with this beta have other prices. */
+const LONG_CONTEXT_BETA = /^context-1m-/;
+const USUAL_CONTEXT_TOKENS = 200_000;
+
+export interface MessagePassOptions {
+  /** The header `anthropic-beta` of the caller. */
+  readonly betas: string | undefined;
+  /** The context of the sold model, in tokens. */
+  readonly contextTokens: number;
+  readonly serviceName: string;
+}
 
 export class MessagePass implements PassThrough {
   readonly upstream = 'anthropic';
@@ -50,13 +65,19 @@ export class MessagePass implements PassThrough {
   readonly #bytes: Buffer;
   readonly #leftOut: readonly string[];
 
-  /** `betas`: the header `anthropic-beta` of the caller. */
-  constructor(bytes: Buffer, body: JsonObject, betas: string | undefined, serviceName: string) {
+  constructor(bytes: Buffer, body: JsonObject, options: MessagePassOptions) {
+    const { betas, contextTokens, serviceName } = options;
     this.#bytes = bytes;
     this.#leftOut = [...LEFT_OUT, `${serviceName}_parameters`];
     this.body = body;
     const names = (betas ?? '').split(',').map((name) => name.trim());
-    const usual = names.filter((name) => /^[a-z0-9-]{1,64}$/.test(name) && !OTHER_BETAS.test(name));
+    const isLong = contextTokens > USUAL_CONTEXT_TOKENS;
+    const usual = names.filter(
+      (name) =>
+        /^[a-z0-9-]{1,64}$/.test(name) &&
+        !OTHER_BETAS.test(name) &&
+        (isLong || !LONG_CONTEXT_BETA.test(name)),
+    );
     const kept = usual.slice(0, MAX_BETAS).join(',');
     this.headers = kept === '' ? [] : ['anthropic-beta', kept];
   }
