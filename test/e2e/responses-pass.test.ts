@@ -273,6 +273,21 @@ describe('a Responses caller on an engine of the Responses API', () => {
     }
   });
 
+  test('hosted tools in the items of the input are left out', async () => {
+    engine.script.push(responds({ output: [message('m', 'Hi')] }));
+    const [own] = TOOLS;
+    const hosted = [{ type: 'image_generation' }, { type: 'web_search' }];
+    const items = (tools: readonly object[]) => [
+      { type: 'additional_tools', role: 'developer', tools },
+      { type: 'tool_search_call', call_id: 'c', execution: 'client', arguments: {} },
+      { type: 'tool_search_output', call_id: 'c', execution: 'client', tools },
+      USER,
+    ];
+    const answer = await post({ input: items([...hosted, own!]), store: false });
+    assert.equal(answer.status, 200, answer.text);
+    assert.deepEqual(sent().input, items([own!]));
+  });
+
   test('images and files reach the engine as they are', async () => {
     engine.script.push(responds({ output: [message('m', 'Seen')] }));
     const square = { width: 64, height: 64, channels: 3, background: 'red' } as const;

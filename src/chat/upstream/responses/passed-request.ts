@@ -58,16 +58,14 @@ export function passedRequest(
       return stored === undefined ? [] : expanded(stored, true);
     }
     const sent = isStored ? storedItem(item) : item;
-    return sent !== undefined && isReadable(sent) ? [sent] : [];
+    return sent !== undefined && isReadable(sent) ? [withCallersTools(sent)] : [];
   };
   const items = [
     ...history.flatMap((item) => expanded(item, true)),
     ...own.flatMap((item) => expanded(item, false)),
   ].filter(({ type }) => target.hasReasoning || type !== 'reasoning');
   const isText = typeof input === 'string' && history.length === 0;
-  const given = Array.isArray(tools) ? tools.filter(isJsonObject) : undefined;
-  const kept = given?.filter(({ type }) => CALLERS_TOOLS.has(type));
-  const areSame = kept?.length === given?.length;
+  const kept = callersTools(tools);
   const included = Array.isArray(include) ? (include as readonly unknown[]) : [];
   const changed: Record<string, unknown> = {
     ...source.body,
@@ -77,12 +75,12 @@ export function passedRequest(
     model: target.model,
     max_output_tokens: target.maxOutputTokens,
     input: isText ? input : items,
-    tools: areSame ? tools : kept,
+    tools: kept,
     include: included.includes(SEALED_REASONING) ? include : [...included, SEALED_REASONING],
     text: engineText(text),
     store: false,
   };
-  if (!areSame && kept?.length === 0) {
+  if (kept !== tools && Array.isArray(kept) && kept.length === 0) {
     for (const name of ['tools', 'tool_choice', 'parallel_tool_calls']) changed[name] = undefined;
   }
   if (target.promptCacheKey !== undefined) changed['prompt_cache_key'] = target.promptCacheKey;
@@ -95,6 +93,20 @@ function engineText(text: unknown): unknown {
   return isJsonObject(text) && text['verbosity'] === 'auto'
     ? { ...text, verbosity: undefined }
     : text;
+}
+
+/** Returns the same list if every tool is kept. */
+function callersTools(tools: unknown): unknown {
+  if (!Array.isArray(tools)) return tools;
+  const kept = tools.filter((tool) => isJsonObject(tool) && CALLERS_TOOLS.has(tool['type']));
+  return kept.length === tools.length ? tools : kept;
+}
+
+/** Items can define tools too, such as `additional_tools` and `tool_search_output`. */
+function withCallersTools(item: JsonObject): JsonObject {
+  const { tools } = item;
+  const kept = callersTools(tools);
+  return kept === tools ? item : { ...item, tools: kept };
 }
 
 function textInput(text: unknown): JsonObject[] {
