@@ -40,7 +40,10 @@ describe('files of several processes', () => {
         return files.begin({ ...file, ...times, sizeBytes: 60 }, limits, beside);
       }),
     );
-    assert.deepEqual(begun.toSorted(), ['all', 'all', 'all', 'all', undefined]);
+    assert.deepEqual(
+      begun.filter((one) => one !== 'all'),
+      [undefined],
+    );
   });
 
   test('a process whose clock is behind stores no expired file', async () => {

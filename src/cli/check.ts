@@ -385,7 +385,13 @@ async function paymentFindings(config: Config): Promise<Finding[]> {
     openStore: async () => (missingFile(config) === undefined ? openDatabase(config) : undefined),
   });
   if (rails.length === 0) {
-    return [finding('payments', 'note', 'no payment network is configured; only accounts with credit can pay')];
+    return [
+      finding(
+        'payments',
+        'note',
+        'no payment network is configured; only accounts with credit can pay',
+      ),
+    ];
   }
   const findings = rails.map((rail) => railFinding(railName(rail.network, payments), rail));
   if (payments.staking === undefined) return findings;

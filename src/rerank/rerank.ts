@@ -202,8 +202,10 @@ async function rank(
   return answer;
 }
 
+const NAMES = { documents: /\bdocuments\b/, texts: /\btexts\b/ };
+
 /** The validation error names the missing field. */
-function wants(field: 'documents' | 'texts', { status, body }: EngineFailure): boolean {
+function wants(field: keyof typeof NAMES, { status, body }: EngineFailure): boolean {
   const isInvalid = status === 400 || status === 422;
-  return isInvalid && new RegExp(`\\b${field}\\b`).test(String(body ?? ''));
+  return isInvalid && NAMES[field].test(String(body ?? ''));
 }
