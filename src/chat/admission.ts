@@ -35,7 +35,6 @@ import {
   type ChatRequestOptions,
   parseChatRequest,
 } from './wire/chat-request.ts';
-import { mayEngineSearch } from './wire/engine-request.ts';
 
 /** `parseChatRequest` on another thread, for large bodies. */
 export type ReadLargeChat = (
@@ -118,11 +117,9 @@ function admit(
     const all = [systemPrompt, ...additions.systemPrompts];
     systemPrompt = all.filter((text) => text !== '').join('\n\n');
   }
-  const mayEngineAdd =
-    additions.socialSearch !== undefined || (!request.isPlain && mayEngineSearch(request.fields));
   const extras: PromptExtras = {
     templateTokens: parts.templates.tokensOf(model) + model.addedPromptTokens,
-    searchTokens: mayEngineAdd ? parts.searchPromptTokens() : 0,
+    searchTokens: additions.socialSearch === undefined ? 0 : parts.searchPromptTokens(),
     isOutputFitted: protocol !== undefined,
   };
   const bounds = chatBounds(request, model, Buffer.byteLength(systemPrompt), extras);

@@ -594,12 +594,6 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
       assert.equal(most.usage.prompt_tokens, usualBound + 20_000);
     });
 
-    test('a search that a caller enables by a member of the engine is charged too', async () => {
-      const options = { web_search_options: { search_context_size: 'low' } };
-      const { usage } = await whole({ content: 'ok' }, usageOf(9_000), { model: 'm', ...options });
-      assert.equal(usage.prompt_tokens, 9_000);
-    });
-
     test('credit that does not cover the prompt tokens of a search is rejected before the engine is called', async () => {
       const { secret } = await farebox.account('0.01');
       const response = await fetch(`${farebox.url}/chat/completions`, {

@@ -166,6 +166,7 @@ test('the engine receives its model name and the cap, and no members of the serv
 test('no member that exceeds the hold or concerns other requests reaches the engine', () => {
   const names = ['n_predict', 'max_new_tokens', 'num_predict', 'best_of', 'n_cmpl'];
   names.push('priority', 'lora_path', 'mm_processor_kwargs', 'bootstrap_host');
+  names.push('plugins', 'search_parameters', 'web_search_options');
   const asked = Object.fromEntries(names.map((name) => [name, 100_000]));
   assert.equal(parse(asked).fields['n_predict'], 100_000);
   for (const name of names) assert.equal(sent(asked)[name], undefined);

@@ -39,8 +39,8 @@ export interface EngineTarget {
 
 /**
  * Some engines use these members to exceed the output cap, to multiply the work or the tokens of media,
- * to run code of the caller or to access state of other requests, which the hold does not cover. Other
- * unknown members are passed on.
+ * to run code of the caller, to search at the price of the provider (`enable_x_search` is charged) or to
+ * access state of other requests, which the hold does not cover. Other unknown members are passed on.
  */
 export const BEYOND_HOLD = {
   ...UNSOLD_MEMBERS,
@@ -50,6 +50,7 @@ export const BEYOND_HOLD = {
   bootstrap_room: undefined,
   chat_template: undefined,
   custom_logit_processor: undefined,
+  enable_search: undefined,
   id_slot: undefined,
   kv_transfer_params: undefined,
   logits_processors: undefined,
@@ -60,22 +61,13 @@ export const BEYOND_HOLD = {
   n_cmpl: undefined,
   n_predict: undefined,
   num_predict: undefined,
+  plugins: undefined,
+  search_options: undefined,
+  search_parameters: undefined,
   session_params: undefined,
   use_beam_search: undefined,
+  web_search_options: undefined,
 };
-
-/** These members turn on an engine's own search, whose results become prompt tokens. */
-const SEARCH_MEMBERS = [
-  'enable_search',
-  'plugins',
-  'search_options',
-  'search_parameters',
-  'web_search_options',
-];
-
-export function mayEngineSearch(fields: JsonObject): boolean {
-  return SEARCH_MEMBERS.some((name) => (fields[name] ?? false) !== false);
-}
 
 const LEFT_OUT = { ...BEYOND_HOLD, metadata: undefined, text: undefined, reasoning: undefined };
 
