@@ -14,6 +14,8 @@ export interface EngineDialect {
   readonly developerRole: boolean;
   readonly promptCacheRetention: boolean;
   readonly fallbacks: boolean;
+  /** Whether `extra_body` has members of the engine itself. */
+  readonly extraBody?: boolean;
   readonly thinkingSwitch: boolean;
   /** Members that turn reasoning off; the effort is then left out. */
   readonly thinkingOff?: JsonObject;
@@ -96,6 +98,7 @@ const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
   deepseek: { ...OLDER_CAP, maxStops: 16, thinkingOff: { thinking: { type: 'disabled' } } },
   gemini: {
     ...OLDER_CAP,
+    extraBody: true,
     maxStops: 5,
     countsReasoning: false,
     leaveOutOfMessages: [CACHE_MARK],

@@ -182,6 +182,12 @@ test('no member that selects other models reaches the engine', () => {
   }
 });
 
+test('Gemini receives the members of Google in `extra_body`', () => {
+  const given = { extra_body: { google: { thinking_config: { include_thoughts: true } } } };
+  const dialect = dialectAt('generativelanguage.googleapis.com');
+  assert.deepEqual(sent(given, { dialect })['extra_body'], given.extra_body);
+});
+
 test('the dialect selects the member names', () => {
   const openai = { dialect: dialectAt('api.openai.com') };
   assert.deepEqual(

@@ -142,6 +142,7 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
     const isExtended = dialect.promptCacheRetention && request.isCacheExtended;
     fields['prompt_cache_retention'] = isExtended ? '24h' : undefined;
     if (dialect.fallbacks) fields['fallbacks'] = request.fields['fallbacks'];
+    if (dialect.extraBody === true) fields['extra_body'] = request.fields['extra_body'];
     fields['verbosity'] = request.verbosity;
     const tier = fields['service_tier'];
     if (tier !== 'auto' && tier !== 'default') fields['service_tier'] = target.serviceTier;
