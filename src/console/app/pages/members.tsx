@@ -11,7 +11,7 @@ import { ShownOnce } from '../parts/shown-once.tsx';
 import { type Column, LoadedTable } from '../parts/table.tsx';
 import { State, Time } from '../parts/values.tsx';
 import { type Resource, useCall } from '../resource.ts';
-import { can, providers, session } from '../session.ts';
+import { can, isOperator, providers, session } from '../session.ts';
 import type { List, Member, OpenInvitation } from '../shapes.ts';
 import { ROLE_CHOICES } from './roles.ts';
 
@@ -40,7 +40,13 @@ export function Members() {
       {can('own') && providers.value.length === 0 && (
         <p class="notice">
           Members sign in at an OpenID Connect provider. The operator of the server adds one in the
-          section <code>signIn</code> of the configuration.
+          section <code>signIn</code> of the{' '}
+          {isOperator.value ? (
+            <a href="/console/operator/configuration">configuration</a>
+          ) : (
+            'configuration'
+          )}
+          .
         </p>
       )}
       <LoadedTable

@@ -7,6 +7,7 @@ import { jsonSamples } from '../code-samples.ts';
 import { durationText } from '../format.ts';
 import { Form, useAction } from '../parts/form.tsx';
 import { Empty, Failure } from '../parts/loaded.tsx';
+import { isOperator } from '../session.ts';
 import type { Cost, Receipt } from '../shapes.ts';
 import { type RequestBody, textIn } from '../request-history.ts';
 import { HistoryList, useHistory } from './history.tsx';
@@ -128,6 +129,11 @@ export function Trial<Data>(props: TrialProps<Data>) {
                 ? 'The operator of this service offers no model of this kind.'
                 : props.emptyText}
             </p>
+            {choice.model === undefined && isOperator.value && (
+              <p>
+                <a href="/console/operator/engines?open=new">Add an engine</a>
+              </p>
+            )}
           </Empty>
         ) : (
           <>
