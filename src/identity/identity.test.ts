@@ -1,8 +1,9 @@
 /** How often keys in use are read from the database, and how soon a change takes effect. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { onEachStore } from '../../test/databases/stores.ts';
+import { onEachStore, storeFixture } from '../../test/databases/stores.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
+import { HOUR_MS } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { usdToNano } from '../core/money.ts';
 import { StoreUnavailable } from '../db/db.ts';
@@ -187,4 +188,17 @@ onEachStore('cached API keys', (fixture) => {
     );
     assert.notEqual(row?.last_used_ms, null);
   });
+});
+
+/** Only processes that share a database have different clocks. */
+test('a process whose clock is ahead ends no sign-in link of another one', async () => {
+  const store = await storeFixture('postgres').open(IDENTITY_MIGRATIONS);
+  const of = (ms: number): Identity => {
+    const clock = new TestClock(Date.now() + ms);
+    return new Identity({ store, clock, ids: systemIds(), keyPrefix: 'SVC' });
+  };
+  const right = of(0);
+  const link = await right.sessions.issueLink('alice', 'key');
+  await of(HOUR_MS).sessions.prune();
+  assert.deepEqual(await right.sessions.takeLink(link), { accountId: 'alice', keyId: 'key' });
 });

@@ -213,15 +213,16 @@ export class Sessions {
     return { accountId: row.account_id, keyId: row.key_id };
   }
 
+  /** Deletes what has expired by the clock of the database, because that of this process can be wrong. */
   async prune(): Promise<void> {
     const { store, clock } = this.#parts;
-    const nowMs = clock.nowMs();
+    const now = [clock.nowMs()];
     await store.query(
       `DELETE FROM identity_session WHERE id IN (
-         SELECT id FROM identity_session WHERE expires_ms <= $1 LIMIT ${PRUNED_AT_ONCE})`,
-      [nowMs],
+         SELECT id FROM identity_session WHERE expires_ms <= now_ms($1) LIMIT ${PRUNED_AT_ONCE})`,
+      now,
     );
-    await store.query('DELETE FROM identity_sign_in_link WHERE expires_ms <= $1', [nowMs]);
+    await store.query('DELETE FROM identity_sign_in_link WHERE expires_ms <= now_ms($1)', now);
   }
 }
 
