@@ -12,6 +12,7 @@ import { Fault } from '../../core/faults.ts';
 import { systemIds } from '../../core/ids.ts';
 import { seededIds } from '../../../test/support/seeded-ids.ts';
 import { silentLog } from '../../core/log.ts';
+import { storeFixture } from '../../../test/databases/stores.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { openStore } from '../../db/db.ts';
 import type { Store } from '../../db/db.ts';
@@ -528,3 +529,22 @@ function safe(value: object): object {
     ),
   ) as object;
 }
+
+/** Only processes that share a database have different clocks. */
+test('a process whose clock is ahead makes no nonce of another one usable again', async () => {
+  const store = await storeFixture('postgres').open(PAYMENTS_MIGRATIONS);
+  const of = (ms: number): SignIn =>
+    new SignIn({
+      store,
+      clock: new TestClock(Date.now() + ms),
+      log: silentLog,
+      publicUrl: 'http://api.test:8402',
+      chains: [BASE],
+      isContractSignature: undefined,
+    });
+  const right = of(0);
+  const expiresMs = Date.now() + 5 * MINUTE_MS;
+  assert.equal(await right.useOnce('wallet', 'nonce', expiresMs), true);
+  await of(10 * MINUTE_MS).prune();
+  assert.equal(await right.useOnce('wallet', 'nonce', expiresMs), false);
+});
