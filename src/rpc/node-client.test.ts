@@ -55,7 +55,7 @@ test('a reply of single bytes takes little more memory than its bytes', async (t
   const client = nodeClient({ url, connections: 1, clock: systemClock(), origins });
   t.after(() => client.close());
   const usedBytes = heapBytes();
-  let grownBytes = 0;
+  let grownBytes = Infinity;
   let countedBytes = 0;
   const budget = new (class extends ByteBudget {
     override take(caller: string, bytes: number): boolean {
@@ -76,7 +76,7 @@ test('a reply of single bytes takes little more memory than its bytes', async (t
   });
   assert.ok(reply.ok);
   assert.equal(reply.body.length, pieces);
-  assert.ok(grownBytes > 0 && grownBytes < 20 * pieces, String(grownBytes));
+  assert.ok(grownBytes < 20 * pieces, String(grownBytes));
 });
 
 test('a stored response of single bytes takes little more memory than its bytes', () => {
