@@ -2,6 +2,7 @@
  * Loads components of the console into a document, to test them without a browser. The responses of
  * the server are those of the test.
  */
+import { after } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { build, stop } from 'esbuild';
 import { parseHTML } from 'linkedom';
@@ -39,10 +40,18 @@ export async function consolePart(
     document,
     window,
     Element: window.Element,
+    HTMLElement: window.HTMLElement,
     location: { origin: 'http://localhost', pathname: '/console', search: '' },
     addEventListener: () => undefined,
     removeEventListener: () => undefined,
   };
+  let show: (props?: object) => void = () => undefined;
+  const rendered = () => new Promise<void>((resolve) => setTimeout(resolve, 50));
+  // Before the members are restored, which a page that is left open would miss.
+  after(async () => {
+    show();
+    await rendered();
+  });
   replaceGlobals({ ...page, fetch });
   // An overlay is a dialog, which the document does not implement.
   Object.assign(window.Element.prototype, { showModal: () => undefined, close: () => undefined });
@@ -52,7 +61,7 @@ export async function consolePart(
     import { ${component} as Component } from '${APP}${path}';
     session.value = { rights: ${JSON.stringify(rights)} };
     export const show = (props) =>
-      render(h(LocationProvider, null, h(Component, props)), document.body);`;
+      render(props && h(LocationProvider, null, h(Component, props)), document.body);`;
   const { outputFiles } = await build({
     stdin: { contents, resolveDir: APP, loader: 'tsx' },
     bundle: true,
@@ -65,12 +74,9 @@ export async function consolePart(
   });
   await stop();
   const code = Buffer.from(outputFiles[0]?.contents ?? []).toString('base64');
-  const { show } = (await import(`data:text/javascript;base64,${code}`)) as {
-    show: (props: object) => void;
-  };
+  ({ show } = (await import(`data:text/javascript;base64,${code}`)) as { show: typeof show });
   const buttonOf = (label: string) =>
     [...document.querySelectorAll('button')].findLast((one) => one.textContent === label);
-  const rendered = () => new Promise<void>((resolve) => setTimeout(resolve, 50));
   const part: ConsolePart = {
     sent: [],
     respond: () => ({}),
