@@ -7,7 +7,7 @@ import { filesBelow, readText } from '../tidy/source-tree.ts';
 /** A command with the lines that a backslash continues. */
 const COMMAND = /^curl\b(?:[^\n\\]|\\[^])*/gm;
 const URL_OF_SERVER = /(?:\$FAREBOX_URL|https?:\/\/[\w.-]+(?::8402)?\/api\/v1)(\/[^\s"'?]*)/;
-const SENDS_BODY = /\s(?:-d|-F|--data(?:-\w+)?|--form)[\s=]/;
+const SENDS_BODY = /\s(?:-d|-F|--json|--data(?:-\w+)?|--form)[\s=]/;
 const METHOD = /\s-X\s*([A-Z]+)/;
 
 interface Command {
