@@ -80,3 +80,10 @@ test('a message is at most 500 characters, and a long body is compared within mi
   assert.match(words, /^Error near ?\[text of the request\]/);
   assert.ok(tookMs < 500, `${tookMs} ms`);
 });
+
+test('a body of any depth is read, because the caller gets an error for it', () => {
+  const levels = 30_000;
+  const body = Buffer.from(`${'['.repeat(levels)}"seventeen lanterns"${']'.repeat(levels)}`);
+  const scrubber = new Scrubber([], readBody(body, body.length));
+  assert.equal(scrubber.scrubWords('no seventeen lanterns'), 'no [text of the request]');
+});

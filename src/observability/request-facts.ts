@@ -176,18 +176,19 @@ interface Content {
 function contentOf(json: unknown): Content {
   const long: string[] = [];
   const short: string[] = [];
-  const collect = (value: unknown, name: string): void => {
+  // Without recursion: a rejected body can have more levels than the stack.
+  const values: (readonly [value: unknown, name: string])[] = [[json, '']];
+  for (const [value, name] of values) {
     if (typeof value === 'string') {
-      if (CHOICES.has(name)) return;
+      if (CHOICES.has(name)) continue;
       const text = value.replaceAll(/\s+/g, ' ').trim();
       if (text.length >= RUN_CHARS) long.push(text);
       else if (text !== '' && short.length < MAX_SHORT_TEXTS) short.push(text);
-    } else if (Array.isArray(value)) for (const item of value) collect(item, name);
+    } else if (Array.isArray(value)) for (const item of value) values.push([item, name]);
     else if (isJsonObject(value)) {
-      for (const [key, item] of Object.entries(value)) collect(item, key);
+      for (const [key, item] of Object.entries(value)) values.push([item, key]);
     }
-  };
-  collect(json, '');
+  }
   return { long: long.join('\n'), short };
 }
 
