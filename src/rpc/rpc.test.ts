@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
+import { Readable } from 'node:stream';
 import { after, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { keccak256 } from 'viem';
@@ -28,6 +29,7 @@ import { stillClock } from '../../test/support/still-clock.ts';
 import { until } from '../../test/support/until.ts';
 import { delayLastBytes } from './rpc.ts';
 import type { RpcResponse } from './rpc.ts';
+import { withIdAtEnd } from './stream-id.ts';
 
 const { bench, closing, close, proxyTo } = benches();
 after(close);
@@ -886,6 +888,19 @@ describe('sizes', () => {
       const answer = await one.send(call('eth_call', 'x'));
       assert.deepEqual(JSON.parse(await read(answer)), { jsonrpc: '2.0', result, id: 'x' });
     }
+  });
+
+  test('a reply that breaks off after its reader has left ends no process', async () => {
+    const node = new Readable({ read: () => undefined });
+    node.on('error', () => undefined); // as `NodeExchange` does
+    const { rest } = withIdAtEnd(Buffer.alloc(1_024), node, 1, Buffer.from('1'));
+    const reader = rest.iterator({ destroyOnReturn: false });
+    node.push('x');
+    await reader.next();
+    await reader.return?.();
+    node.destroy(new Error('The node did not send its reply to the end'));
+    await new Promise((closed) => rest.once('close', closed));
+    assert.notEqual(rest.errored, null);
   });
 
   test('replies above the limits end the exchange: single, batch, gzip bomb, memory of all', async () => {

@@ -24,6 +24,8 @@ export function withIdAtEnd(
   const tailStart = head.length - TAIL_BYTES;
   const chunks = replaceInTail(head.subarray(tailStart), rest, ownId, callerId);
   const changed = Readable.from(chunks, { objectMode: false });
+  // An error reaches the reader; without this listener, one after the reader has left would end the process.
+  changed.on('error', () => undefined);
   // A stream that is destroyed before it is read has not started its generator.
   changed.once('close', () => rest.destroy());
   return { body: head.subarray(0, tailStart), rest: changed };
