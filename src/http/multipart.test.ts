@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import { IncomingMessage, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import { after, before, beforeEach, describe, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import { RequestContext } from './request-context.ts';
-import { readFile, sizeBound } from './multipart.ts';
+import { readFile, sizeBound, streamFile } from './multipart.ts';
 
 const MAX_BYTES = 1_000;
 
@@ -43,6 +44,15 @@ describe('a multipart body', () => {
     const body = `${part('other', 'x')}\r\n${part('image', 'abc')}\r\n--x--\r\n`;
     const { bytes } = await readFile(exchangeWith(body), 'image', MAX_BYTES);
     assert.equal(bytes.toString(), 'abc');
+  });
+
+  test('that is streamed ends with its parser, also if parts follow the last boundary', async () => {
+    const context = exchangeWith('');
+    context.request.push('\r\n--x--\r\n\r\n--x\r\n\r\n--x--\r\n');
+    context.request.push(null);
+    const read = streamFile(context, 'image', MAX_BYTES, () => Promise.resolve());
+    const late = delay(5_000, undefined, { ref: false }).then(() => assert.fail('no end'));
+    await assert.rejects(Promise.race([read, late]), /no file field "image"/);
   });
 
   test('shows a limit of whole megabytes in megabytes', () => {

@@ -1,4 +1,5 @@
 /** Reads multipart forms: from memory, or one file as a stream while the body arrives. */
+import { once } from 'node:events';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Busboy, type BusboyInstance } from '@fastify/busboy';
@@ -205,7 +206,8 @@ async function parse(
     take(stream, field);
   });
   try {
-    await pipeline(body, parser);
+    // After bytes behind the last boundary the parser can finish before the body, and the pipeline never.
+    await Promise.race([pipeline(body, parser), once(parser, 'finish')]);
   } catch (error) {
     if (error instanceof Fault) throw error;
     // The messages of Busboy would not help the caller.
