@@ -23,6 +23,7 @@ import { type TestApp, type TestAppOptions, startTestApp } from '../app/test-app
 import { emptyPostgresDatabase } from '../databases/postgres.ts';
 import { type LogLine, memoryLog } from '../support/memory-log.ts';
 import { startMailServer } from '../support/mail-server.ts';
+import { rawServer } from '../support/raw-server.ts';
 import { S3Storage } from '../support/s3-storage.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
 
@@ -252,6 +253,19 @@ ${more}`;
     for (const name of Object.keys(variables)) delete process.env[name];
     assert.equal(allowed.code, 0, allowed.error);
     await servesAgain(place, secret);
+  });
+
+  test('a backup to storage that accepts connections and does not respond fails', async (t) => {
+    const endpoint = await rawServer(t, () => undefined);
+    const s3 = { endpoint, region: 'eu', accessKeyId: 'test-key', secretAccessKey: 's' };
+    const destination = await openDestination('s3://shop/daily', s3, 200);
+    const file = join(emptyFolder(), 'file');
+    writeFileSync(file, 'an archive');
+    await assert.rejects(
+      destination.put(file, wrongName(2026), () => undefined),
+      /timed out/,
+    );
+    await assert.rejects(destination.names(), /timed out/);
   });
 
   test('a backup deletes backups of the time before the clock was set back, and not itself', async () => {

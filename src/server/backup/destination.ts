@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { assert } from '../../core/assert.ts';
-import { DAY_MS } from '../../core/clock.ts';
+import { DAY_MS, MINUTE_MS } from '../../core/clock.ts';
 import { flushFile, flushNames } from '../../core/flush.ts';
 import type { Config } from '../../config/config.ts';
 
@@ -22,12 +22,16 @@ export interface Destination {
   remove(name: string): Promise<void>;
 }
 
+/** Without a limit of the silence, a storage that does not respond would prevent all later backups. */
+const MAX_SILENCE_MS = 5 * MINUTE_MS;
+
 /** `to`: an absolute folder or an `s3://` URL. Without `s3` the variables `AWS_…` apply. */
 export async function openDestination(
   to: string,
   s3: S3Settings | undefined,
+  silenceMs = MAX_SILENCE_MS,
 ): Promise<Destination> {
-  return isS3(to) ? new Bucket(await openBucket(to, s3)) : new Folder(to);
+  return isS3(to) ? new Bucket(await openBucket(to, s3, silenceMs)) : new Folder(to);
 }
 
 export function isS3(location: string): boolean {
@@ -89,7 +93,11 @@ class Folder implements Destination {
 }
 
 /** The SDK is loaded on first use: it has some hundred modules. */
-async function openBucket(location: string, settings: S3Settings | undefined) {
+async function openBucket(
+  location: string,
+  settings: S3Settings | undefined,
+  silenceMs = MAX_SILENCE_MS,
+) {
   const sdk = await import('@aws-sdk/client-s3');
   const { host: bucket, pathname } = new URL(location);
   const { endpoint, region, accessKeyId, secretAccessKey } = settings ?? {};
@@ -99,6 +107,7 @@ async function openBucket(location: string, settings: S3Settings | undefined) {
       : {};
   const client = new sdk.S3Client({
     ...credentials,
+    requestHandler: { connectionTimeout: silenceMs, socketTimeout: silenceMs },
     ...(region === undefined ? {} : { region }),
     // Other storages than Amazon's may not know subdomains of buckets and the newer checksums.
     ...(endpoint === undefined
