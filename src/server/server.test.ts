@@ -6,7 +6,9 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { call, chatBody } from '../../test/app/call.ts';
 import { startTestApp } from '../../test/app/test-app.ts';
+import { type Clock, MINUTE_MS, systemClock } from '../core/clock.ts';
 import { type LogLine, memoryLog } from '../../test/support/memory-log.ts';
+import { rawServer } from '../../test/support/raw-server.ts';
 
 test('`close` logs a part that fails and closes the others', async (t) => {
   const dataFolder = mkdtempSync(join(tmpdir(), 'farebox-server-'));
@@ -27,6 +29,26 @@ test('`close` logs a part that fails and closes the others', async (t) => {
   // The lock of the data folder is released.
   const next = await startTestApp({ dataFolder });
   await next.stop();
+});
+
+test('`close` does not wait for a background job whose peer does not respond', async (t) => {
+  const called = Promise.withResolvers<void>();
+  const url = await rawServer(t, () => called.resolve());
+  const clock = systemClock();
+  const minutes: (() => void)[] = [];
+  const every: Clock['every'] = (ms, work) => {
+    if (ms === MINUTE_MS) minutes.push(work);
+    return clock.every(ms, work);
+  };
+  const farebox = await startTestApp({
+    clock: { ...clock, every },
+    yaml: `payments: { stripe: { secretKey: sk_test_1, webhookSecret: whsec_MTIzNDU2Nzg5, apiUrl: '${url}' } }`,
+  });
+  for (const work of minutes) work();
+  await called.promise;
+  const startedMs = clock.monotonicMs();
+  await farebox.app.close();
+  assert.ok(clock.monotonicMs() - startedMs < 10_000);
 });
 
 test('failed anonymous requests cause no warnings in the log', async (t) => {

@@ -43,7 +43,7 @@ import {
 } from '../config/config.ts';
 import { videoConstraints } from '../video/model-checks.ts';
 import type { Engines } from '../engines/engines.ts';
-import { type Clock, dayOf } from '../core/clock.ts';
+import { type Clock, SECOND_MS, dayOf } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { atOnce } from '../core/event-loop.ts';
 import { type Log, reasonOf } from '../core/log.ts';
@@ -98,6 +98,9 @@ export interface App {
   /** Rejects new requests, waits for running ones until the deadline, settles holds, and closes everything. */
   close(): Promise<void>;
 }
+
+/** Time for one part to end, so that a peer that does not respond does not delay the others. */
+const PART_CLOSE_MS = 5 * SECOND_MS;
 
 const NO_REJECTIONS: RejectionFigures = { count: 0 };
 
@@ -192,8 +195,8 @@ async function startOn(
     close: () =>
       endEach(log, [
         () => server.close(),
-        () => maintenance.stop(),
-        ...features.toReversed().map((feature) => () => feature.close?.()),
+        () => endSoon(parts, maintenance.stop()),
+        ...features.toReversed().map((feature) => () => endSoon(parts, feature.close?.())),
         () => registry.close(),
         ...observerEnds,
         ...ends,
@@ -260,6 +263,20 @@ async function endEach(log: Log, ends: readonly (() => unknown)[]): Promise<void
       // The other parts, such as engines and the lock of the data folder, must end too.
       log.error({ reason: reasonOf(error) }, 'Closing a part of the server failed');
     }
+  }
+}
+
+/** Waits at most `PART_CLOSE_MS`. The next start continues the work, as after a crash. */
+async function endSoon({ clock, log }: AppParts, end: void | Promise<void>): Promise<void> {
+  const timer = new AbortController();
+  const tooLate = async (): Promise<void> => {
+    await clock.sleep(PART_CLOSE_MS, timer.signal);
+    log.warn({}, 'A part of the server did not end in time and is cut off');
+  };
+  try {
+    await Promise.race([end, tooLate()]);
+  } finally {
+    timer.abort();
   }
 }
 
