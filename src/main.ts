@@ -1,5 +1,9 @@
 /** The program: reads the command line and runs one command. */
+import { SECOND_MS, systemClock } from './core/clock.ts';
 import { makeLasting } from './core/young-generation.ts';
+
+/** Time for connections to close after the command has ended. */
+const EXIT_MS = SECOND_MS;
 
 // Only the user of the server may read its files and those of its child processes.
 process.umask(0o077);
@@ -20,4 +24,9 @@ process.exitCode = await runCommand({
   stderr: process.stderr,
   stdin: () => process.stdin,
   onSignal: (signal, listener) => process.on(signal, listener),
+});
+
+// A call to a peer that does not respond must not keep the process alive. Output is written before.
+process.stdout.write('', () => {
+  systemClock().after(EXIT_MS, () => process.exit());
 });

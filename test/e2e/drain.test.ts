@@ -7,6 +7,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { Pool } from 'undici';
+import { rawServer } from '../support/raw-server.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
@@ -190,6 +191,19 @@ test('an incomplete request does not delay the shutdown', async (context) => {
   // Node would wait for the rest of it for minutes.
   assert.ok(performance.now() - startedMs < 45_000);
   socket.destroy();
+});
+
+test('a payment node that does not respond does not delay the shutdown', async (context) => {
+  const node = await rawServer(context, (socket) => socket.resume());
+  const server = await startFarebox({
+    yaml: `${yaml(node, 1)}payments:
+  base: { payTo: '0x00000000000000000000000000000000000fa12b', rpcUrl: '${node}', gasKey: '0x${'1'.repeat(64)}' }
+`,
+  });
+  context.after(() => removeFolder(server));
+  const startedMs = performance.now();
+  assert.equal(await server.stop('SIGTERM'), 0);
+  assert.ok(performance.now() - startedMs < 15_000);
 });
 
 /** Returns the response to a chat after the signal has arrived, which takes a moment. */
