@@ -23,6 +23,7 @@ The [commented example](../../examples/farebox.yaml) uses every section.
 - **Variables.** In a text value, \`\${NAME}\` is replaced by the environment variable, and \`\${NAME:-default}\`
   by the default if the variable is not set. A variable without a value and a default is an error. \`$\${\` is a
   literal \`\${\`. Quote such a value inside \`{ }\`, because formatters split it.
+- **Empty settings.** A setting without a value, such as \`recipient:\`, is an error; a section or list can be empty.
 - **Paths.** Relative paths start at the folder of the configuration file.
 - **Amounts** are decimal USD with at most 9 decimals and are exact: \`0.1\` is one tenth.
 - **Changes.** A running server reads the changed file and applies all of it, or nothing if it has an error.

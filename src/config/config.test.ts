@@ -195,6 +195,16 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
     ],
   ],
   [
+    'empty settings, which would turn a protection off',
+    'backup:\n  recipient:\nmetrics: { token: , enabled: ~ }\nsignIn:\n  providers:\n    - { id: a, label: A, issuer: https://a.example, clientId: x, rules: [{ domains: , groups: [b] }] }\n',
+    [
+      'farebox.yaml:2:3: backup.recipient: The key has no value; write one, or remove the key',
+      'farebox.yaml:3:12: metrics.token: The key has no value; write one, or remove the key',
+      'farebox.yaml:3:21: metrics.enabled: The key has no value; write one, or remove the key',
+      'farebox.yaml:6:76: signIn.providers[0].rules[0].domains: The key has no value; write one, or remove the key',
+    ],
+  ],
+  [
     'a price without its output',
     'models:\n  - id: a\n    context: 8\n    price: { input: 1 }\n',
     ['farebox.yaml:4:12: models[0].price: The price of this type of model needs "output"'],

@@ -11,7 +11,14 @@ import { dirname, resolve } from 'node:path';
 import { reasonOf } from '../core/log.ts';
 import { crossCheck, importModels } from './cross-checks.ts';
 import { downloadSettings } from './download-settings.ts';
-import { type ConfigProblem, explainIssues, Diagnostics, schemaTree, valueAt } from './explain.ts';
+import {
+  type ConfigProblem,
+  rejectEmptySettings,
+  explainIssues,
+  Diagnostics,
+  schemaTree,
+  valueAt,
+} from './explain.ts';
 import type { ModelSettings, ModelType, PriceSettings } from './models-section.ts';
 import { environmentProxies, PROXY_RULE, type ProxySettings } from './outgoing-proxy.ts';
 import { resolvePlans } from './plans-section.ts';
@@ -191,6 +198,10 @@ const ONCE = { jitless: true };
 function parseSettings(diagnostics: Diagnostics): FileSettings | undefined {
   const schema = fileSchema();
   const value = diagnostics.source.value ?? {};
+  if (diagnostics.source.emptyPaths.length > 0) {
+    rejectEmptySettings(schemaTree(schema), diagnostics);
+    if (diagnostics.problems.length > 0) return undefined;
+  }
   let parsed = schema.safeParse(value, ONCE);
   if (parsed.success) return parsed.data;
   const converted = convertFromEnvironment(value, parsed.error.issues, diagnostics.source);

@@ -47,6 +47,7 @@ export interface SchemaNode {
   readonly items?: SchemaNode;
   readonly anyOf?: readonly SchemaNode[];
   readonly required?: readonly string[];
+  readonly minItems?: number;
   readonly minimum?: number;
   readonly maximum?: number;
   readonly format?: string;
@@ -108,6 +109,22 @@ export class Diagnostics {
     const position = this.source.positionOf(path, what);
     return { file: this.#file, ...position, path: pathText(path), message };
   }
+}
+
+/**
+ * Adds a problem for each empty value, except of a section or a list that can be empty: the default of a
+ * setting such as `backup.recipient` can turn a protection off.
+ */
+export function rejectEmptySettings(schema: SchemaNode, diagnostics: Diagnostics): void {
+  for (const path of diagnostics.source.emptyPaths) {
+    const node = schemaAt(schema, path);
+    if (node === undefined || canBeEmpty(node)) continue;
+    diagnostics.problem(path, 'The key has no value; write one, or remove the key', 'key');
+  }
+}
+
+function canBeEmpty(node: SchemaNode): boolean {
+  return node.type === 'object' || (node.type === 'array' && node.minItems === undefined);
 }
 
 /** Adds the issues of a schema to the diagnostics, in the order of the file. */

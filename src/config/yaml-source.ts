@@ -35,6 +35,8 @@ export interface YamlSource {
   /** The plain value; empty values (`null`) are `undefined`. */
   readonly value: unknown;
   readonly problems: readonly SourceProblem[];
+  /** Paths of the empty values. */
+  readonly emptyPaths: readonly Path[];
   /** Paths (as `pathKey`) whose text contains a value of the environment. */
   readonly fromEnvironment: ReadonlySet<string>;
   /** Texts that contain a value of the environment; an alias repeats them at other paths. */
@@ -76,15 +78,18 @@ export function readYaml(text: string, environment: Environment): YamlSource {
     problems.push({ path: [], message, ...at(syntax.pos[0]) });
   }
   let value: unknown;
+  const emptyPaths: Path[] = [];
   try {
-    if (problems.length === 0) value = withoutNulls(document.toJS({ maxAliasCount: 1_000 }));
+    if (problems.length === 0) {
+      value = withoutNulls(document.toJS({ maxAliasCount: 1_000 }), [], emptyPaths);
+    }
   } catch {
     // Thrown only if `maxAliasCount` is exceeded.
     const message = 'The file must use at most 1,000 aliases (*name)';
     problems.push({ path: [], message, line: 1, column: 1 });
   }
   const positionOf: YamlSource['positionOf'] = (path, what) => at(offsetOf(document, path, what));
-  return { value, problems, fromEnvironment, environmentTexts, positionOf };
+  return { value, problems, emptyPaths, fromEnvironment, environmentTexts, positionOf };
 }
 
 const SYNTAX: Readonly<Record<string, string>> = {
@@ -200,12 +205,21 @@ function substitute(hidden: string, environment: Environment) {
   return { text, used, problems };
 }
 
-/** Replaces `null` (`key:` without a value) by `undefined`, which means the default. */
-function withoutNulls(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(withoutNulls);
-  if (value === null || typeof value !== 'object') return value ?? undefined;
+/** Replaces `null` (`key:` without a value) by `undefined`, and adds its path to `emptyPaths`. */
+function withoutNulls(value: unknown, path: Path, emptyPaths: Path[]): unknown {
+  if (value === null || value === undefined) {
+    emptyPaths.push(path);
+    return undefined;
+  }
+  if (Array.isArray(value)) {
+    return value.map((item, index) => withoutNulls(item, [...path, index], emptyPaths));
+  }
+  if (typeof value !== 'object') return value;
   return Object.fromEntries(
-    Object.entries(value).map(([key, entry]) => [key, withoutNulls(entry)]),
+    Object.entries(value).map(([key, entry]) => [
+      key,
+      withoutNulls(entry, [...path, key], emptyPaths),
+    ]),
   );
 }
 
