@@ -156,8 +156,8 @@ function DrawerOverlay(props: DrawerOverlayProps) {
         <Overlay title="Change the webhook" close={shut}>
           <WebhookForm
             given={webhook}
-            save={async (url, thresholds) => {
-              await call(path, { method: 'PATCH', body: { url, thresholds } });
+            save={async (body) => {
+              await call(path, { method: 'PATCH', body });
               toast('The webhook was changed');
               shut();
               changed();

@@ -1,4 +1,5 @@
 /** The form of a webhook, for creating and changing one. */
+import { useState } from 'preact/hooks';
 import { ActionForm, AmountField, PercentField, TextField, useForm } from '../parts/form.tsx';
 import type { Thresholds, Webhook } from '../shapes.ts';
 
@@ -10,43 +11,43 @@ const EVENT_OF: Readonly<Record<keyof Thresholds, string>> = {
 };
 
 /** Returns the thresholds that are set, and their events. */
-export function withEvents(thresholds: Thresholds) {
-  const given = Object.entries(EVENT_OF).filter(
-    ([name]) => thresholds[name as keyof Thresholds] !== null, // a name of the table
-  );
+export function withEvents(thresholds: Partial<Thresholds>) {
+  const given = Object.entries(thresholds).filter(([, value]) => value !== null);
   return {
-    events: given.map(([, event]) => event),
-    thresholds: Object.fromEntries(
-      given.map(([name]) => [name, thresholds[name as keyof Thresholds]]), // as above
-    ),
+    events: given.map(([name]) => EVENT_OF[name as keyof Thresholds]), // a name of the form
+    thresholds: Object.fromEntries(given),
   };
+}
+
+/** A missing member was not changed. */
+export interface WebhookChange {
+  readonly url?: string;
+  readonly thresholds: Partial<Thresholds>;
 }
 
 interface WebhookFormProps {
   readonly given?: Webhook;
-  readonly save: (url: string, thresholds: Thresholds) => Promise<void>;
+  readonly save: (change: WebhookChange) => Promise<void>;
 }
 
 export function WebhookForm({ given, save }: WebhookFormProps) {
   const initial = (name: keyof Thresholds): string => String(given?.thresholds[name] ?? '');
-  const { action, values, field } = useForm({
+  // Another operator can change the webhook while the form is open.
+  const [seen] = useState({
     url: given?.url ?? '',
     balanceUsd: initial('balanceUsd'),
     keyLimitPercent: initial('keyLimitPercent'),
     budgetPercent: initial('budgetPercent'),
     dailySpendUsd: initial('dailySpendUsd'),
   });
+  const { action, values, field } = useForm(seen);
   const submit = (): void => {
-    const number = (name: keyof Thresholds): number | null =>
-      values[name].trim() === '' ? null : Number(values[name]);
-    void action.run(() =>
-      save(values.url.trim(), {
-        balanceUsd: number('balanceUsd'),
-        keyLimitPercent: number('keyLimitPercent'),
-        budgetPercent: number('budgetPercent'),
-        dailySpendUsd: number('dailySpendUsd'),
-      }),
-    );
+    const names = Object.keys(EVENT_OF) as (keyof Thresholds)[]; // those of the table
+    const thresholds = names
+      .filter((name) => values[name] !== seen[name])
+      .map((name) => [name, values[name].trim() === '' ? null : Number(values[name])]);
+    const url = values.url === seen.url ? {} : { url: values.url.trim() };
+    void action.run(() => save({ ...url, thresholds: Object.fromEntries(thresholds) }));
   };
   const threshold = (name: keyof Thresholds) => field(name, `thresholds.${name}`);
   return (

@@ -37,7 +37,7 @@ export function Webhooks() {
           {(closeDialog) => (
             <Overlay title="Create a webhook" close={closeDialog}>
               <WebhookForm
-                save={async (url, thresholds) => {
+                save={async ({ url, thresholds }) => {
                   const body = { url, ...withEvents(thresholds) };
                   created.value = await call<SecretWebhook>('/webhooks', { method: 'POST', body });
                   closeDialog();
