@@ -257,13 +257,18 @@ test('the trial of an image finds the key that the first start prints', async ()
   const loaded = await loadConfig({ env: {}, cwd: '/', readFile: async () => '' });
   assert.ok(loaded.ok);
   const secret = 'SVC_ADMIN_KEY_abc';
-  const banner = startupBanner('http://127.0.0.1:8402', loaded.config, {
-    accountId: 'acct_1',
-    keyId: 'key_1',
-    secret,
-    creditNano: usdToNano('5'),
-    linkSecret: undefined,
-  });
+  const banner = startupBanner(
+    'http://127.0.0.1:8402',
+    loaded.config,
+    {
+      accountId: 'acct_1',
+      keyId: 'key_1',
+      secret,
+      creditNano: usdToNano('5'),
+      linkSecret: undefined,
+    },
+    {},
+  );
   const [, pattern = ''] = /grep -o '([^']+)'/.exec(readText('.github/try-image.sh')) ?? [];
   assert.equal(new RegExp(pattern).exec(banner)?.[0], secret);
 });

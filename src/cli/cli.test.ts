@@ -644,9 +644,13 @@ describe('wrong usage', () => {
 test('the banner of a later start names the commands that open the console and create a key', async () => {
   const loaded = await loadConfig({ env: {}, cwd: '/', readFile: async () => '' });
   assert.ok(loaded.ok);
-  const banner = startupBanner('http://127.0.0.1:8402', loaded.config, undefined);
-  assert.match(banner, /^ {2}Open the console: npx farebox sign-in$/m);
-  assert.match(banner, /^ {2}Create a key: {5}npx farebox keys create$/m);
+  const banner = (env: Console['env']): string =>
+    startupBanner('http://127.0.0.1:8402', loaded.config, undefined, env);
+  const byNpm = banner({ npm_execpath: '/usr/lib/npx-cli.js' });
+  assert.match(byNpm, /^ {2}Open the console: npx farebox sign-in$/m);
+  assert.match(byNpm, /^ {2}Create a key: {5}npx farebox keys create$/m);
+  // A container image has no npx.
+  assert.match(banner({}), /^ {2}Open the console: farebox sign-in$/m);
 });
 
 /** Watches a configuration file, as a server does. */

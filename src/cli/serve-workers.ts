@@ -55,7 +55,7 @@ export async function serveWorkers(options: PrimaryOptions): Promise<number> {
   }
   if (address !== 'stop') {
     console.onSignal('SIGHUP', () => primary.broadcast({ kind: 'reload' }));
-    console.stdout.write(startupBanner(address, config, owner));
+    console.stdout.write(startupBanner(address, config, owner, console.env));
     await stopped;
   }
   await primary.stop();

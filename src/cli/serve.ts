@@ -62,7 +62,7 @@ async function serve(cli: Cli, wanted: number | undefined): Promise<number> {
   // Install signal handlers before printing the startup banner.
   const watch = watchSettings(console, app, settings, log);
   const stopped = stopSignal(console, () => app.server.hurry());
-  console.stdout.write(startupBanner(app.address, config, owner));
+  console.stdout.write(startupBanner(app.address, config, owner, console.env));
   await stopped;
   watch.stop();
   await app.close();

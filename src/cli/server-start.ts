@@ -173,7 +173,10 @@ export function startupBanner(
   address: string,
   config: Config,
   owner: FirstOwner | undefined,
+  env: Console['env'],
 ): string {
+  // npm sets the variable. Without npm, the command is installed, as in the container image.
+  const command = env['npm_execpath'] === undefined ? 'farebox' : 'npx farebox';
   const base = `${address}${BASE_PATH}`;
   const where = `
   ${config.service.title} listens on ${base}
@@ -181,8 +184,8 @@ export function startupBanner(
 `;
   if (owner === undefined) {
     return `${where}
-  Open the console: npx farebox sign-in
-  Create a key:     npx farebox keys create
+  Open the console: ${command} sign-in
+  Create a key:     ${command} keys create
 
 `;
   }
@@ -208,8 +211,8 @@ export function startupBanner(
       -H "Content-Type: application/json" \\
       -d '{"model":"default","messages":[{"role":"user","content":"Hello"}]}'
 
-  Next: npx farebox models   lists the models, their prices and engines
-        npx farebox --help   lists the commands
+  Next: ${command} models   lists the models, their prices and engines
+        ${command} --help   lists the commands
 
 `;
 }
