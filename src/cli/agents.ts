@@ -10,6 +10,8 @@ import { isoTime, systemClock } from '../core/clock.ts';
 import { reasonOf } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
 import { replaceFile } from '../core/replace-file.ts';
+import { demoModels, MODEL_LIBRARY } from '../engines/embedded/llama-models.ts';
+import { DEMO_MODEL } from '../engines/embedded/program-contract.ts';
 import {
   type AgentSettings,
   CODEX_KEY_VARIABLE,
@@ -27,6 +29,12 @@ import type { Console } from './terminal.ts';
 const DEFAULT_CAP_USD = '5';
 /** Readable only by its owner, because the file contains a key. */
 const FILE_MODE = 0o600;
+
+/** The models that serve until the operator adds others. */
+const EMBEDDED_IDS = new Set([
+  DEMO_MODEL,
+  ...[...demoModels(), ...MODEL_LIBRARY].map(({ id }) => id),
+]);
 
 interface Agent {
   readonly title: string;
@@ -146,14 +154,18 @@ async function settingsFor(
   const { server, models } = await offeredModels(config);
   const texts = models.filter(({ type }) => type === 'text');
   const model = texts.find(({ id, traits }) => id === named || traits.includes(named));
-  const small = texts.find(({ traits }) => traits.includes('fastest'));
+  const small = texts.find(({ traits }) => traits.includes('fastest')) ?? model;
+  // A better model replaces an embedded one later, so the agent gets the trait.
+  const isFixed = (one: typeof model): boolean =>
+    one?.id === named || !EMBEDDED_IDS.has(one?.id ?? '');
+  const { id = named, contextTokens } = isFixed(model) ? (model ?? {}) : {};
   const { host, port } = config.listen;
   const listens = `http://${reachableHost(host)}:${port}`;
   return {
     origin: new URL(url ?? config.service.publicUrl ?? server ?? listens).origin,
-    model: model?.id ?? named,
-    smallModel: small?.id ?? model?.id ?? named,
-    contextTokens: model?.contextTokens,
+    model: id,
+    smallModel: isFixed(small) ? (small?.id ?? named) : 'fastest',
+    contextTokens,
     title: config.service.title,
   };
 }

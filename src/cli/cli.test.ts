@@ -541,6 +541,35 @@ test('`models` shows why a model is offline, and the unit of speech', async (t) 
   assert.match(out, /^slow .* offline: The model is being downloaded: 9 %$/m);
 });
 
+test('`agents` names the default model as such while it is a small embedded one', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-cli-'));
+  writeFileSync(join(folder, 'farebox.yaml'), LOCAL);
+  mkdirSync(join(folder, 'data'));
+  await makeSqliteDatabase(`sqlite:${join(folder, 'data', 'farebox.db')}`, MIGRATIONS);
+  const server = createHttpServer((_, response) => {
+    const traits = ['default', 'fastest'];
+    const spec = { offline: false, traits, availableContextTokens: 8_192 };
+    const data = [{ id: 'farebox-demo', type: 'text', model_spec: spec }];
+    response.setHeader('x-svc-version', '1').end(JSON.stringify({ data }));
+  }).listen(0, '127.0.0.1');
+  t.after(() => {
+    server.close();
+    rmSync(folder, { recursive: true });
+  });
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const env = { PORT: String(port) };
+  const made = await farebox(folder, env, 'accounts', 'create', 'alice');
+  assert.equal(made.code, 0, made.err);
+  const codex = await farebox(folder, env, 'agents', 'codex', '--account=alice');
+  assert.match(codex.out, /^model = "default"$/m);
+  // The context of another model can be larger.
+  assert.doesNotMatch(codex.out, /model_context_window/);
+  const claude = await farebox(folder, env, 'agents', 'claude', '--account=alice');
+  assert.match(claude.out, /^export ANTHROPIC_MODEL=default$/m);
+  assert.match(claude.out, /^export ANTHROPIC_DEFAULT_HAIKU_MODEL=fastest$/m);
+});
+
 describe('wrong usage', () => {
   const rows: readonly (readonly [argv: string, message: RegExp])[] = [
     ['credits 5', /no command "credits"; did you mean "credit"\?/],
