@@ -3,6 +3,7 @@ import type { ComponentChildren } from 'preact';
 import type { ApiError } from '../api.ts';
 import type { Resource } from '../resource.ts';
 import { durationText } from '../format.ts';
+import { signOut } from '../session.ts';
 import { Copy } from './values.tsx';
 
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
@@ -52,6 +53,11 @@ export function Failure({ error, retry }: { error: ApiError; retry?: () => void 
         {retry !== undefined && (
           <button type="button" onClick={retry}>
             Try again
+          </button>
+        )}
+        {error.code === 'ADMIN_KEY_REQUIRED' && (
+          <button type="button" onClick={() => void signOut().catch(() => undefined)}>
+            Sign in with an ADMIN key
           </button>
         )}
         {error.requestId !== undefined && <Copy text={error.requestId} label="Copy request id" />}
