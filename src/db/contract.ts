@@ -48,6 +48,8 @@ export interface WriteOptions {
   readonly isSnapshot?: boolean;
   /** Time limit per statement in milliseconds, if longer than that of a request. */
   readonly timeoutMs?: number;
+  /** The body runs `SET_LOCK_TIMEOUT`: without the lock, it is not repeated at once. */
+  readonly limitsLockWait?: boolean;
 }
 
 export interface Store extends Queryable {

@@ -22,9 +22,11 @@ export class ReadTooLong extends Error {
   }
 }
 
+const LOCK_TIMEOUT = '55P03';
 const CONFLICTS = new Set([
   '40001', // serialization failure
   '40P01', // deadlock
+  LOCK_TIMEOUT, // the role has a `lock_timeout`
   '25P03', // idle in transaction: this process was paused, and the database has ended the connection
   'CR000', // retry, of CockroachDB
 ]);
@@ -74,7 +76,7 @@ export function isOverload(error: unknown): boolean {
   return OVERLOADS.has(codeOf(error));
 }
 
-/** A transaction with `SET_LOCK_TIMEOUT` has waited for its lock as long as it may. */
+/** A statement has waited for a lock for the whole `lock_timeout`. */
 export function isLockTimeout(error: unknown): boolean {
   return codeOf(error) === LOCK_TIMEOUT;
 }
@@ -95,7 +97,6 @@ export function isLostStatement(error: unknown): boolean {
 
 const LOST_STATEMENTS = new Set(['26000', '42P05']);
 
-const LOCK_TIMEOUT = '55P03';
 const STATEMENT_TIMEOUT = '57014';
 const OVERLOADS = new Set([STATEMENT_TIMEOUT, '53300']);
 

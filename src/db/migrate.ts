@@ -73,7 +73,7 @@ async function applyOnce(store: Store, migration: Migration, timeoutMs: number):
         if (store.dialect === 'postgres') await tx.query(SET_LOCK_TIMEOUT);
         await applyStatements(tx, textFor(store, migration));
       },
-      { timeoutMs },
+      { timeoutMs, limitsLockWait: true },
     );
   } catch (error) {
     // Another process was first and has created the same tables.

@@ -152,7 +152,9 @@ export class LimitLog {
   async dropDaysBefore(beforeDay: number): Promise<void> {
     for (const day of await dayPartitions(this.#store, LOG_TABLE)) {
       if (day >= beforeDay) break;
-      await this.#store.transaction((tx) => dropDayPartition(tx, LOG_TABLE, day));
+      await this.#store.transaction((tx) => dropDayPartition(tx, LOG_TABLE, day), {
+        limitsLockWait: true,
+      });
     }
     await this.#store.query('DELETE FROM limits_log WHERE created_ms < $1', [
       dayStartMs(beforeDay),

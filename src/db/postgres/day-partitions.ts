@@ -100,7 +100,7 @@ async function dropPartition(
       for (const sql of keep(partition)) await tx.query(sql);
       await dropDayPartition(tx, table, day);
     },
-    { timeoutMs: DROP_TIMEOUT_MS },
+    { timeoutMs: DROP_TIMEOUT_MS, limitsLockWait: true },
   );
 }
 
@@ -132,8 +132,8 @@ function partitionOf(table: PartitionedTable, day: number): string {
 }
 
 /**
- * Drops a day's partition inside the caller's transaction, which first reads what it wants to keep.
- * Throws if a transaction reads the table meanwhile and does not end soon.
+ * Drops a day's partition inside the caller's transaction, which has `limitsLockWait` and first reads
+ * what it wants to keep. Throws if a transaction reads the table meanwhile and does not end soon.
  */
 export async function dropDayPartition(
   tx: Queryable,
@@ -170,6 +170,6 @@ async function makePartition(store: Store, table: PartitionedTable, day: number)
       );
       return true;
     },
-    { timeoutMs: MOVE_TIMEOUT_MS },
+    { timeoutMs: MOVE_TIMEOUT_MS, limitsLockWait: true },
   );
 }

@@ -140,6 +140,32 @@ describe('`PostgresStore` with an unreachable database', () => {
     await next.query('DELETE FROM store_migration');
   });
 
+  test('a `lock_timeout` of the role repeats a write, and a change of a table is still not repeated', async () => {
+    const admin = open(postgres.url('postgres'), 2, SLOW_REPLY_TIMEOUT_MS);
+    await admin.query('CREATE TABLE sample_locked (id BIGINT)');
+    await admin.query('INSERT INTO sample_locked (id) VALUES (1)');
+    const options = encodeURIComponent('-c lock_timeout=100');
+    const store = open(`${postgres.url('postgres')}&options=${options}`);
+    let writing: Promise<unknown> | undefined;
+    let runs = 0;
+    await admin.transaction(async (tx) => {
+      await tx.query('UPDATE sample_locked SET id = 2');
+      const changing = store.transaction(
+        async (other) => {
+          runs += 1;
+          await other.query('ALTER TABLE sample_locked ADD COLUMN size BIGINT');
+        },
+        { limitsLockWait: true },
+      );
+      await assert.rejects(changing, /lock timeout/);
+      writing = store.query('UPDATE sample_locked SET id = id + 1 RETURNING id');
+      await sleep(200);
+    });
+    assert.deepEqual(await writing, [{ id: 3n }]);
+    assert.equal(runs, 1);
+    await admin.query('DROP TABLE sample_locked');
+  });
+
   test('a timeout in the pool fails that call alone and does not mark the database as unreachable', async () => {
     const store = open(postgres.url('postgres'), 1);
     const slow = store.transaction(async (tx) => {

@@ -27,6 +27,7 @@ import {
   StoreUnavailable,
   isConnectionFailure,
   isLostStatement,
+  isLockTimeout,
   isOverload,
   isPoolWait,
   isSerializationFailure,
@@ -182,7 +183,7 @@ export class PostgresStore implements SharedStore {
         await Promise.all(sent);
         throw error;
       }
-    });
+    }, options);
   }
 
   async migrate(migrations: readonly Migration[]): Promise<void> {
@@ -319,7 +320,10 @@ export class PostgresStore implements SharedStore {
     return this.#isPrepared ? statement : { text: statement.text };
   }
 
-  async #attempt<T>(work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+  async #attempt<T>(
+    work: (client: pg.PoolClient) => Promise<T>,
+    { limitsLockWait = false }: WriteOptions = {},
+  ): Promise<T> {
     for (let attempt = 1; ; attempt += 1) {
       if (this.#down !== undefined) throw new StoreUnavailable(this.#down);
       try {
@@ -334,6 +338,7 @@ export class PostgresStore implements SharedStore {
           );
           continue;
         }
+        if (limitsLockWait && isLockTimeout(error)) throw error;
         if (!isSerializationFailure(error) || attempt >= MAX_ATTEMPTS) throw error;
         const spread = this.#options.ids.fraction();
         await this.#options.clock.sleep(RETRY_BASE_MS * 2 ** attempt * spread);
