@@ -264,6 +264,22 @@ describe('top-ups on Base', () => {
       assert.equal(await fixture.balance(account.address.toLowerCase()), usdToNano(5));
     });
 
+    test('addresses in upper case, which contain no checksum, are those of the same payment', async () => {
+      const account = await buyer();
+      const { authorization, signature } = authorizationOf(await signPayment(account));
+      const accepted = { scheme: 'exact', network: 'eip155:8453' };
+      const upper = (text: string): string => `0x${text.slice(2).toUpperCase()}`;
+      const { from, to } = authorization;
+      const spelled = { ...authorization, from: upper(from), to: upper(to) };
+      const headerOf = (given: object) =>
+        encodeHeader({ x402Version: 2, accepted, payload: { authorization: given, signature } });
+      const first = await post(headerOf(spelled));
+      assert.equal(first.status, 200, JSON.stringify(first.body));
+      const again = await post(headerOf(authorization));
+      assert.equal(again.body.data?.['alreadyCredited' as never], true);
+      assert.equal(await fixture.balance(account.address.toLowerCase()), usdToNano(5));
+    });
+
     test('the same header three times at once is credited once', async () => {
       const account = await buyer();
       const header = await signPayment(account);

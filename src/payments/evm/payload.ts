@@ -3,7 +3,7 @@
  * shape of Permit2, which the scheme classes would accept although it is not offered.
  */
 import { type Hex, hexToBytes } from 'viem';
-import { walletIdentity, walletKind } from '../../core/addresses.ts';
+import { checksumAddress, walletIdentity, walletKind } from '../../core/addresses.ts';
 import { assert } from '../../core/assert.ts';
 import type { FaultCode } from '../../core/faults.ts';
 import { sha256Hex } from '../../core/ids.ts';
@@ -90,12 +90,14 @@ export function readUint(
   return number;
 }
 
-export function readAddress(fields: Fields, name: string, code: FaultCode): `0x${string}` {
+/** Returns the address with its EIP-55 checksum. Throws a 400 Fault. */
+export function readAddress(fields: Fields, name: string, code: FaultCode): Hex {
   const value = fields[name];
   if (typeof value !== 'string' || walletKind(value) !== 'evm') {
     throw paymentError(code, `The field ${name} of the authorization must be an EVM address`);
   }
-  return value as `0x${string}`; // an EVM address
+  // Libraries of the chain reject an address in upper case.
+  return checksumAddress(value) as Hex; // an EVM address
 }
 
 export function checkTransfer(
