@@ -6,6 +6,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import {
+  type AccountMeta,
   type Address,
   AccountRole,
   type Instruction,
@@ -16,9 +17,12 @@ import {
   compileTransaction,
   createKeyPairSignerFromPrivateKeyBytes,
   createTransactionMessage,
+  decompileTransactionMessage,
   generateKeyPairSigner,
   getBase58Decoder,
   getBase64EncodedWireTransaction,
+  getCompiledTransactionMessageDecoder,
+  partiallySignTransaction,
   pipe,
   setTransactionMessageFeePayer,
   setTransactionMessageLifetimeUsingBlockhash,
@@ -156,6 +160,54 @@ describe('hostile payers and other wallets on Solana', () => {
     const header = JSON.stringify({ x402Version: 2, accepted, payload });
     const fault = await refusal(Buffer.from(header).toString('base64'));
     assert.equal(fault.code, 'INVALID_PAYMENT_PAYER', fault.message);
+  });
+
+  test('the exposed facilitator signs nothing that gives its fee payer to an instruction', async () => {
+    const payer = await generateKeyPairSigner();
+    const shop = await generateKeyPairSigner();
+    await chain.setTokens(payer.address, 20_000_000n);
+    await chain.setTokens(shop.address, 0n);
+    const accepted = {
+      scheme: 'exact',
+      network: SOLANA,
+      asset: USDC_MINT,
+      amount: '5000000',
+      payTo: shop.address,
+      maxTimeoutSeconds: 60,
+      extra: { feePayer: feePayer.address },
+    } as const;
+    const { payload } = await new ExactSvmScheme(payer, {
+      rpcUrl: chain.rpcUrl,
+    }).createPaymentPayload(2, accepted);
+    const { messageBytes } = decodeWire(String(payload['transaction']));
+    const compiled = getCompiledTransactionMessageDecoder().decode(messageBytes);
+    const message = decompileTransactionMessage(compiled);
+    /** The results of a payment whose instruction at `index` also has this account. */
+    const results = async (index: number, account: AccountMeta): Promise<unknown[]> => {
+      const given: readonly Instruction[] = message.instructions;
+      const instructions = given.map((one, at) =>
+        at === index ? { ...one, accounts: [...(one.accounts ?? []), account] } : one,
+      );
+      const changed = compileTransaction({ ...message, instructions } as typeof message);
+      const signed = await partiallySignTransaction([payer.keyPair], changed);
+      const transaction = getBase64EncodedWireTransaction(signed);
+      const paymentPayload = { x402Version: 2, accepted, payload: { transaction } };
+      const body = { paymentPayload, paymentRequirements: accepted };
+      const { facilitator } = fixture.payments;
+      const verified = (await facilitator?.call('verify', body)) as { isValid: boolean };
+      const settled = (await facilitator?.call('settle', body)) as { success: boolean };
+      return [verified.isValid, settled.success];
+    };
+    const [transfer, note] = [2, 3];
+    for (const index of [transfer, note]) {
+      for (const role of [AccountRole.WRITABLE_SIGNER, AccountRole.READONLY]) {
+        const given = await results(index, { address: feePayer.address, role });
+        assert.deepEqual(given, [false, false], `instruction ${index}, role ${role}`);
+      }
+    }
+    assert.equal(await chain.tokens(shop.address), 0n);
+    const own = { address: payer.address, role: AccountRole.READONLY_SIGNER };
+    assert.deepEqual(await results(note, own), [true, true]);
   });
 });
 

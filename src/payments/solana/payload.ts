@@ -100,10 +100,18 @@ function findTransfer(transaction: Transaction) {
     destination: destination.address,
     authority: authority.address,
     feePayer: message.feePayer.address,
-    touched: new Set<string>(
-      instructions.flatMap((one) => (one.accounts ?? []).map((account) => account.address)),
-    ),
+    usesFeePayer: usesFeePayer(transaction),
   };
+}
+
+/**
+ * Whether an instruction has the fee payer as an account. Its program could then spend the SOL of the fee
+ * payer, also the program of a transfer hook, which the mint of the payer can name.
+ */
+export function usesFeePayer({ messageBytes }: Transaction): boolean {
+  const { instructions } = getCompiledTransactionMessageDecoder().decode(messageBytes);
+  // The first account of a message is its fee payer.
+  return instructions.some(({ accountIndices = [] }) => accountIndices.includes(0));
 }
 
 export async function checkTransfer(payment: SignedPayment, offer: RailOffer): Promise<void> {
@@ -128,7 +136,7 @@ export async function checkTransfer(payment: SignedPayment, offer: RailOffer): P
   }
   // A delegate of the receiver could move its tokens in a circle.
   const isCircle = transfer.source === expected || transfer.authority === offer.payTo;
-  if (transfer.touched.has(feePayer) || isCircle) {
+  if (transfer.usesFeePayer || isCircle) {
     throw paymentError(
       'INVALID_PAYMENT_PAYER',
       'The fee payer and the receiver cannot be the payer',

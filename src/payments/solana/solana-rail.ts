@@ -54,7 +54,7 @@ import {
 import type { SolanaNodes } from './chain.ts';
 import { BLOCKHASH_LIFE_BLOCKS, findSolanaPayment, receivedTransfers } from './evidence.ts';
 import type { SolanaDepth } from './evidence.ts';
-import { checkTransfer, readSolanaPayment, solanaOf } from './payload.ts';
+import { checkTransfer, readSolanaPayment, solanaOf, usesFeePayer } from './payload.ts';
 import { solanaRefunds } from './refunds.ts';
 
 /** After this reason the chain decides, because the structure of the transaction was valid before. */
@@ -262,6 +262,13 @@ export class SolanaRail implements Rail {
     const { signer, agreement, sent } = this.#opened;
     const agreeing: FacilitatorSvmSigner = {
       ...signer,
+      // Part of every verify and settle. The scheme checks only that the fee payer does not own the tokens.
+      simulateTransaction: async (wire, network) => {
+        if (usesFeePayer(decodeWire(wire))) {
+          throw new Error('The fee payer must not be an account of an instruction');
+        }
+        await signer.simulateTransaction(wire, network);
+      },
       sendTransaction: async (wire, network) => {
         await sent(transactionId(decodeWire(wire)));
         return await signer.sendTransaction(wire, network);
