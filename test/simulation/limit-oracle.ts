@@ -55,23 +55,29 @@ export function minutesHold({ accounts, beginsMs, plan, chats }: Town): void {
       for (const one of minute.filter(isQuiet)) {
         const earlier = served.filter(({ seenMs }) => seenMs < one.sentMs - NOTIFIED_MS);
         const left = REQUESTS_PER_MINUTE - earlier.length;
-        const { requestsLeft: shown = 0, requestId } = one;
+        const { requestsLeft: shown, requestId } = one;
+        if (shown === undefined) continue;
         demand(shown <= left, () => `${requestId} of ${name} shows ${shown}, ${left} are left`);
-        if (one.status === 429) isRejectedRightly(name, one, chats);
+        if (isRejected(one)) isRejectedRightly(name, one, chats);
       }
     }
   }
 }
 
-/** The limit is used up by requests that were counted, or may have been. */
+/** With requests left, a model server has rejected it. */
+function isRejected({ status, requestsLeft }: ChatSeen): boolean {
+  return status === 429 && requestsLeft === 0;
+}
+
+/** The limit is used up, by this request at the latest: a model server may have rejected that. */
 function isRejectedRightly(name: string, one: ChatSeen, chats: readonly ChatSeen[]): void {
   const count = chats.filter(
-    ({ caller, model, status, sentMs, seenMs }) =>
-      caller === one.caller &&
-      model === one.model &&
-      status !== 429 &&
-      sentMs <= one.seenMs &&
-      minuteOf(seenMs) >= minuteOf(one.sentMs),
+    (other) =>
+      other.caller === one.caller &&
+      other.model === one.model &&
+      (other === one || !isRejected(other)) &&
+      other.sentMs <= one.seenMs &&
+      minuteOf(other.seenMs) >= minuteOf(one.sentMs),
   ).length;
   demand(
     count >= REQUESTS_PER_MINUTE,
