@@ -32,7 +32,8 @@ export class Spawner<Order extends object, Answer> {
 
   /** Sends an order if the process is running. A failed send is followed by its end event. */
   send(order: Order): void {
-    this.#child?.send(order, () => undefined);
+    // A process that could not be started may have no channel.
+    if (this.#child?.connected === true) this.#child.send(order, () => undefined);
   }
 
   async close(): Promise<void> {

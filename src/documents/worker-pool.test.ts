@@ -182,3 +182,27 @@ test('the starter process starts workers, which end with it and are restarted by
   assert.deepEqual(await slow, { ok: false, reason: 'crash' });
   await assertWorks(pool);
 });
+
+const WITHOUT_FILES = `
+  import { openSync } from 'node:fs';
+  import { OverviewReader } from '${new URL('../db/sqlite/overview-reader.ts', import.meta.url).href}';
+  import { WorkerStarter } from '${new URL('worker-starter.ts', import.meta.url).href}';
+  import { systemClock } from '${new URL('../core/clock.ts', import.meta.url).href}';
+  try {
+    for (;;) openSync('/dev/null');
+  } catch {}
+  const print = ({ message }) => console.log(message);
+  await new WorkerStarter().start('reader', 100).pipes.catch(print);
+  await new OverviewReader('', {}, systemClock()).of('a').query('SELECT 1').catch(print);
+`;
+
+test('a server without free file descriptors rejects work of child processes, and keeps running', () => {
+  const limited = ['-c', 'ulimit -n 60 && exec "$0" --input-type=module -e "$1"'];
+  const printed = execFileSync('/bin/sh', [...limited, process.execPath, WITHOUT_FILES], {
+    encoding: 'utf8',
+  });
+  assert.deepEqual(printed.trim().split('\n'), [
+    'The process that starts document workers has ended',
+    'The child process for overview reads has ended',
+  ]);
+});

@@ -75,8 +75,8 @@ export class OverviewReader {
     });
     child.ref();
     child.channel?.ref();
-    // A send to a process that has just exited fails; its exit is handled separately.
-    child.send(request, () => undefined);
+    // A process that has exited, or could not be started, has no channel; its event is handled separately.
+    if (child.connected) child.send(request, () => undefined);
     try {
       return await reading.promise;
     } finally {

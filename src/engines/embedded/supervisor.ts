@@ -251,7 +251,8 @@ export class EngineProcess {
       packages,
       dataFolder,
     };
-    child.send(start, () => undefined);
+    // A child that could not be started may have no channel.
+    if (child.connected) child.send(start, () => undefined);
     return running;
   }
 
