@@ -8,12 +8,12 @@ const EXIT_MS = SECOND_MS;
 // Only the user of the server may read its files and those of its child processes.
 process.umask(0o077);
 
-// A closed pipe, as of `farebox usage | head`, ends neither a command nor a server.
-for (const stream of [process.stdout, process.stderr]) {
-  stream.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EPIPE') throw error;
-  });
-}
+// Neither a full disk nor a closed terminal ends a server that cannot write its log.
+process.stderr.on('error', () => undefined);
+// A closed pipe, as of `farebox usage | head`, ends no command; incomplete output does.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EPIPE') throw error;
+});
 
 const { runCommand } = await makeLasting(() => import('./cli/cli.ts'));
 process.exitCode = await runCommand({

@@ -2,9 +2,11 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, execFile, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
+  closeSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
+  openSync,
   readFileSync,
   rmSync,
   statSync,
@@ -517,6 +519,14 @@ test('a reader that closes the pipe early, such as head, causes no error', async
   child.stderr.on('data', (chunk: Buffer) => void (err += String(chunk)));
   const [code] = await once(child, 'close');
   assert.deepEqual([code, err], [0, '']);
+});
+
+test('a full disk below the error output ends no process', async () => {
+  const full = openSync('/dev/full', 'w');
+  const child = spawn(process.execPath, [BINARY, 'credits'], { stdio: ['ignore', 'ignore', full] });
+  closeSync(full);
+  const [code] = await once(child, 'close');
+  assert.equal(code, 2, 'the code of wrong usage, not that of an uncaught error');
 });
 
 test('`models` shows why a model is offline, and the unit of speech', async (t) => {
