@@ -195,6 +195,11 @@ export class Engines {
     return engine === undefined ? 'unknown' : probeChat(engine, path, model);
   }
 
+  /** Aborts all running calls. */
+  abort(): void {
+    for (const run of this.#context.running.all()) run.abort();
+  }
+
   /** Waits up to `graceMs` for running calls, then aborts them, and closes all sockets. */
   async close(graceMs = 0): Promise<void> {
     const { clock, running } = this.#context;
@@ -202,7 +207,7 @@ export class Engines {
     this.#context.router = new Router(NO_ENGINES);
     const untilMs = clock.monotonicMs() + graceMs;
     while (running.size > 0 && clock.monotonicMs() < untilMs) await clock.sleep(CLOSE_POLL_MS);
-    for (const run of running.all()) run.abort();
+    this.abort();
     const all = [...this.#engines.values(), ...this.#retiring];
     this.#engines = NO_ENGINES;
     await Promise.all(all.map((engine) => engine.pool.destroy()));

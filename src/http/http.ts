@@ -71,6 +71,8 @@ export interface ServerParts {
   /** Headers of an error response: the model, and the remaining limits of the caller. */
   readonly refusalHeaders: (context: RequestContext, fault: Fault) => Promise<HeaderRecord>;
   readonly observers: readonly RequestObserver[];
+  /** Aborts calls of requests that continue although their callers have left. */
+  readonly cut: () => void;
 }
 
 /** For unknown paths: public, and a key is read if there is one. */
@@ -195,7 +197,12 @@ export class HttpServer {
     // Idle connections and incomplete requests would keep the closing server open.
     for (const server of this.#servers) server.closeAllConnections();
     this.internal.close();
-    if (!isDrained) await this.#drained(SETTLE_GRACE_MS);
+    if (!isDrained) {
+      // Requests whose callers have just been disconnected end by themselves.
+      await this.#drained(DRAIN_POLL_MS);
+      this.#parts.cut();
+      await this.#drained(SETTLE_GRACE_MS);
+    }
     for (const server of this.#servers) {
       const closed = new Promise((resolve) => server.close(resolve));
       server.closeAllConnections();

@@ -37,7 +37,7 @@ export interface HttpServerParts {
 
 export function openHttpServer(parts: HttpServerParts): HttpServer {
   const { shared, basePath, version, wallets, slots, idempotency, observers } = parts;
-  const { config, catalog, clock, ids, log, limitLog, sales, stores, rateOf } = shared;
+  const { config, catalog, engines, clock, ids, log, limitLog, sales, stores, rateOf } = shared;
   const { service, http } = config.current;
   const guard = new AbuseGuard({
     config,
@@ -100,6 +100,7 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
       return { ...headers, ...(await sales.limitHeaders(limit)) };
     },
     observers: [guard, new RequestLog(log, new FailedRequests(shared)), ...observers],
+    cut: () => engines.abort(),
   });
 }
 

@@ -57,11 +57,15 @@ interface OpenStream {
 }
 
 /** Opens a stream; resolves when its first bytes are there. */
-async function openStream({ pool, server }: Stage): Promise<OpenStream> {
+async function openStream({ pool, server }: Stage, more: object = {}): Promise<OpenStream> {
   const answer = await pool.request({
     path: '/api/v1/chat/completions',
     method: 'POST',
-    headers: { authorization: `Bearer ${server.secret}`, 'content-type': 'application/json' },
+    headers: {
+      authorization: `Bearer ${server.secret}`,
+      'content-type': 'application/json',
+      ...more,
+    },
     body: BODY,
   });
   assert.equal(answer.statusCode, 200);
@@ -145,6 +149,8 @@ test('a stream or tool call is cut at the deadline, and its output is charged', 
   upstream.otherwise = { kind: 'stream', chunks: 60, hangAfter: 5, usage: true };
   const streams = await Promise.all([
     ...Array.from({ length: 5 }, () => openStream(scene)),
+    // Continues after its caller has left, but not after the deadline.
+    openStream(scene, { 'idempotency-key': 'key' }),
     openToolCall(scene),
   ]);
   const startedMs = performance.now();
@@ -155,9 +161,9 @@ test('a stream or tool call is cut at the deadline, and its output is charged', 
   for (const stream of streams) assert.match(await stream.text, /^CUT/);
   const { report, usage } = await audit(server);
   assert.deepEqual([report.differences, report.openHolds], [[], 0]);
-  assert.equal(usage[0]?.status, 'aborted');
-  assert.equal(usage[0]?.count, 6n);
-  assert.ok((usage[0]?.amount ?? 0n) > 0n);
+  const counts = new Map(usage.map(({ status, count }) => [status, count]));
+  assert.deepEqual([counts.size, counts.get('aborted'), counts.get('failed')], [2, 6n, 1n]);
+  for (const { amount } of usage) assert.ok(amount > 0n);
 });
 
 test('a second SIGTERM cuts open streams immediately, and their output is charged', async (context) => {
