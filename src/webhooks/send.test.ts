@@ -11,6 +11,7 @@ import { STORE_MIGRATIONS } from '../db/db.ts';
 import type { Identity } from '../identity/identity.ts';
 import type { Guard } from '../net/guard.ts';
 import { WEBHOOKS_MIGRATIONS } from './migrations.ts';
+import type { Mailer } from './email.ts';
 import { deliveryWorker } from './send.ts';
 import { type Webhook, newSecret } from './webhook.ts';
 import { WebhookTable } from './webhook-table.ts';
@@ -114,6 +115,58 @@ onEachStore('sending webhooks', (fixture) => {
     const isGone = async () => (await table.deliveries('wh_gone', 9, undefined)).length === 0;
     await until(isGone, 'the end of the message');
     await worker.stop();
+  });
+
+  test('an e-mail that waits for the mail server is claimed once', async () => {
+    const store = inTimeOfCaller(await fixture.open([...STORE_MIGRATIONS, ...WEBHOOKS_MIGRATIONS]));
+    const table = new WebhookTable(store);
+    const clock = new TestClock();
+    const createdMs = clock.nowMs();
+    const message = {
+      id: 'msg_1',
+      webhookId: '',
+      accountId: 'ada',
+      event: 'member.invited',
+    } as const;
+    await table.add({
+      ...message,
+      subject: 'x',
+      period: 0,
+      body: '{}',
+      createdMs,
+      url: 'mailto:x@y.example',
+    });
+    const send = Promise.withResolvers<{ status: undefined; problem: string }>();
+    let sent = 0;
+    const mailer = {
+      send: () => {
+        sent += 1;
+        return send.promise;
+      },
+    } as unknown as Mailer; // all that is called
+    const guard = { post: () => Promise.reject(new Error('Nothing is sent')) };
+    const parts = { table, guard, ...NO_CALLBACKS, mailer, clock, log: silentLog };
+    const workers = [deliveryWorker(parts), deliveryWorker(parts)];
+    workers[0]?.start();
+    await until(() => sent === 1, 'the first attempt');
+    workers[1]?.start();
+    const attempts = async () =>
+      (await store.query<{ attempts: bigint }>('SELECT attempts FROM webhooks_delivery'))[0]
+        ?.attempts;
+    for (let minute = 0; minute < 6; minute += 1) {
+      clock.advance(MINUTE_MS);
+      for (const worker of workers) worker.nudge();
+      await new Promise((resolve) => setTimeout(resolve, 30));
+    }
+    assert.deepEqual([sent, await attempts()], [1, 1n]);
+    send.resolve({ status: undefined, problem: 'No' });
+    const ended = "SELECT id FROM webhooks_delivery WHERE problem = 'No'";
+    await until(async () => (await store.query(ended)).length === 1, 'its end');
+    clock.advance(MINUTE_MS);
+    workers[1]?.nudge();
+    await until(() => sent === 2, 'the second attempt');
+    assert.equal(await attempts(), 2n);
+    for (const worker of workers) await worker.stop();
   });
 
   test('messages of the time before the clock was set back are sent', async () => {

@@ -71,6 +71,11 @@ export function deliveryWorker(parts: SendParts): JobWorker<Delivery> {
       // The webhook was deleted while the delivery was added.
       else await table.forget(delivery.id);
     },
+    // E-mails wait for a connection to the mail server.
+    renew: {
+      everyMs: RETAKE_MS / 3,
+      lease: ({ id }) => table.extend(id, clock.nowMs(), RETAKE_MS),
+    },
     clock,
     log,
   });

@@ -269,6 +269,15 @@ export class WebhookTable {
     return rows.map(deliveryOf);
   }
 
+  /** Delays the repetition of an attempt that still runs. */
+  async extend(id: string, nowMs: number, laterMs: number): Promise<void> {
+    await this.#store.query(
+      `UPDATE webhooks_delivery SET due_ms = now_ms($2) + $3
+       WHERE id = $1 AND due_ms > 0 AND due_ms < now_ms($2) + $3`,
+      [id, nowMs, laterMs],
+    );
+  }
+
   /** Claims one delivery; returns `undefined` if another process has it. */
   async claimOne(id: string, nowMs: number, laterMs: number): Promise<Delivery | undefined> {
     const rows = await this.#store.query(
