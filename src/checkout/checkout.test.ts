@@ -711,6 +711,24 @@ function cardPayments(fixture: StoreFixture): void {
     assert.equal(stripe.intents.size, known);
   });
 
+  test('saved settings below a minimum amount that was raised later charge no card', async () => {
+    const admin = await withSavedCard();
+    await setAutoTopUp(admin, { keepUsd: 4, chargeUsd: 5, monthlyUsd: 100 });
+    const known = stripe.intents.size;
+    await farebox.app.stores.store.query(
+      'UPDATE payments_card_owner SET keep_nano = $2, charge_nano = $3 WHERE account_id = $1',
+      [accountId, usdToNano(6.5), usdToNano(0.5)],
+    );
+    const cards = await cardsBeside(farebox);
+    await cards.topUp();
+    await until(async () => {
+      const { body } = await call(farebox, AUTO, { secret: admin });
+      return /at least 5.00 USD/.test(String(body.problem));
+    }, 'the reason');
+    await cards.stop();
+    assert.equal(stripe.intents.size, known);
+  });
+
   test('amounts, accounts and the number of open pages are limited', async () => {
     for (const [amountUsd, message] of [
       [4.99, /from 5.00 to 1000.00 USD/],

@@ -300,7 +300,14 @@ class StripeProvider implements PaymentProvider {
   async chargeCard(payment: CardPayment, mayCharge: () => Promise<boolean>): Promise<ChargeResult> {
     const [customer = '', payment_method = ''] = (payment.reference ?? '').split('/');
     let intent = await this.#chargeOf(payment, customer);
-    if (intent === undefined && !(await mayCharge())) return WITHDRAWN;
+    if (intent === undefined) {
+      const { minimumNano } = this;
+      if (payment.amountNano < minimumNano) {
+        const failure = `A charge must be at least ${formatUsd(minimumNano, 2)} USD; raise the amount`;
+        return { failure };
+      }
+      if (!(await mayCharge())) return WITHDRAWN;
+    }
     try {
       intent ??= await this.#stripe.paymentIntents.create(
         {
