@@ -201,6 +201,27 @@ onEachStore('stored turns', (fixture) => {
     await assert.rejects(referring([id, id]), /twice/);
   });
 
+  test('a reference in the input of an earlier turn is read when the turn is continued', async () => {
+    const id = `msg_${hex(7)}_0`;
+    const output = [{ type: 'message', id, role: 'assistant', content: 'stored' }];
+    await add(`resp_${hex(7)}`, undefined, { responseJson: JSON.stringify({ output }) });
+    const reference = { type: 'item_reference', id };
+    const inputJson = JSON.stringify([reference, { role: 'user', content: 'Go on' }]);
+    await add('r1', undefined, { inputJson, responseJson: '{"output":[]}' });
+    await add('r2', 'r1', { inputJson, responseJson: '{"output":[]}' });
+    const sealer = new Sealer(Buffer.alloc(32), systemIds());
+    const parts = { sealer, turns, serviceName: 'svc', canSearch: false };
+    const body = { model: 'm', input: 'End', previous_response_id: 'r2' };
+    const { request } = await readTurn(parts, body, 'a');
+    assert.deepEqual(
+      request.messages.map(({ role, content }) => [role, content]),
+      [
+        ['assistant', 'stored'],
+        ['user', 'Go on\n\nGo on\n\nEnd'],
+      ],
+    );
+  });
+
   test('the number and size of referenced turns are limited', async () => {
     const many = Array.from({ length: 1_001 }, (_, at) => `msg_${hex(at + 1_000)}_0`);
     await assert.rejects(referring(many), /more than 1000/);

@@ -44,7 +44,9 @@ export async function readTurn(
     : [];
   const transcript = new Transcript();
   transcript.system(body.instructions ?? '');
-  const referenced = await referencedItems(parts.turns, items, earlier, accountId);
+  const earlierInputs = firstReferences(earlier.map(({ input }) => input));
+  const ids = new Set([...earlierInputs.flat().flatMap(referencedId), ...referencedIds(items)]);
+  const referenced = await referencedItems(parts.turns, ids, earlier, accountId);
   const reader = {
     transcript,
     sealer: parts.sealer,
@@ -52,7 +54,8 @@ export async function readTurn(
     referenced: (id: string) => referenced.get(id),
   };
   const history: JsonObject[] = [];
-  for (const { input, response } of earlier) {
+  for (const [at, { response }] of earlier.entries()) {
+    const input = earlierInputs[at] ?? [];
     await readItems(reader, input, { place: ['previous_response_id'], isOwn: false });
     const output = listOf(response['output']);
     await readItems(reader, output, { place: ['previous_response_id'], isOwn: true });
@@ -105,12 +108,11 @@ function withType(item: JsonObject): JsonObject {
 /** Stored items that the input refers to by id, as some clients do for reasoning. */
 async function referencedItems(
   turns: StoredTurns,
-  items: readonly JsonObject[],
+  ids: ReadonlySet<string>,
   earlier: readonly StoredTurn[],
   accountId: string,
 ): Promise<ReadonlyMap<string, JsonObject>> {
   const found = new Map<string, JsonObject>();
-  const ids = referencedIds(items);
   if (ids.size === 0) return found;
   const known = new Map(earlier.map((turn) => [turn.id, turn]));
   const responseIds = new Set([...ids].flatMap((id) => responseIdOfItem(id) ?? []));
@@ -125,13 +127,32 @@ async function referencedItems(
   return found;
 }
 
+function referencedId({ type, id }: JsonObject): readonly string[] {
+  return type === 'item_reference' && typeof id === 'string' ? [id] : [];
+}
+
+/** Removes repeated references to an item, for the reason below, from the inputs of earlier turns. */
+function firstReferences(inputs: readonly (readonly JsonObject[])[]): JsonObject[][] {
+  const seen = new Set<string>();
+  return inputs.map((items) =>
+    items.filter((item) => {
+      const [id] = referencedId(item);
+      if (id === undefined) return true;
+      if (seen.has(id)) return false;
+      seen.add(id);
+      return true;
+    }),
+  );
+}
+
 /**
  * Rejects duplicates: a short input that names one item a thousand times would expand to gigabytes.
  */
 function referencedIds(items: readonly JsonObject[]): ReadonlySet<string> {
   const ids = new Set<string>();
-  for (const [at, { type, id }] of items.entries()) {
-    if (type !== 'item_reference' || typeof id !== 'string') continue;
+  for (const [at, item] of items.entries()) {
+    const [id] = referencedId(item);
+    if (id === undefined) continue;
     if (ids.has(id)) {
       throw refuseMember(
         ['input', at, 'id'],
