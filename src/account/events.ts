@@ -352,7 +352,7 @@ function eventOf(name: string, text: string): Buffer {
   return Buffer.from(`event: ${name}\ndata: ${text}\n\n`);
 }
 
-/** Whether the session or the key of a stream is still valid. */
+/** Whether the session, the key or the wallet token of a stream is still valid. */
 async function isValid({ stores, clock }: EventParts, caller: Caller): Promise<boolean> {
   const { identity } = stores;
   const { accountId, keyId, session, member } = caller;
@@ -362,8 +362,10 @@ async function isValid({ stores, clock }: EventParts, caller: Caller): Promise<b
   }
   if ((await identity.findAccount(accountId))?.disabled === true) return false;
   // The session of a member ends with its membership.
-  if (keyId === '' || member !== undefined) return true;
+  if (member !== undefined) return true;
   try {
+    await caller.requireToken?.();
+    if (keyId === '') return true;
     // With its parent keys, which can be revoked or expire before it.
     const { expiresMs } = await identity.keys.bounded(keyId);
     return expiresMs === undefined || expiresMs > clock.nowMs();

@@ -91,6 +91,8 @@ export interface Caller {
   readonly isSigned?: true;
   /** Set if a wallet token authenticated the request. */
   readonly tokenExpiresMs?: number;
+  /** For a request that lasts: throws 401 if its wallet token has expired or was revoked. */
+  readonly requireToken?: () => Promise<unknown>;
   readonly payment?: CallerPayment;
   /** Set if its requests count against more than the cap of its key. */
   readonly budgets?: CallerBudgets;

@@ -288,6 +288,18 @@ describe('console sessions', () => {
     assert.deepEqual([seen.status, ended.status], [401, 401]);
     const own = await call(bench.farebox, '/console/sessions', { headers: await proof() });
     assert.equal(own.body.data.length, 1);
+    const events = await fetch(`${bench.farebox.url}/events`, {
+      headers: { authorization: `Bearer ${token}` },
+      signal: AbortSignal.timeout(20_000),
+    });
+    const revoked = await call(bench.farebox, `/x402/token/${minted.body.data.id}`, {
+      method: 'DELETE',
+      headers: await proof(),
+    });
+    assert.equal(revoked.status, 200, revoked.text);
+    const ticks = setInterval(() => clock.advance(1_000), 20);
+    const text = await events.text().finally(() => clearInterval(ticks));
+    assert.match(text, /event: end\ndata: {"reason":"session"}/, 'the token was revoked');
   });
 
   test('guessing keys at the sign-in is limited by the abuse guard', async () => {

@@ -142,8 +142,9 @@ export async function openWallets(options: WalletsOptions, live: ConfigInForce) 
     /** Refreshes the daily credit for the stake of a caller's wallet; `undefined` without staking. */
     withStake: isStaking ? withStake : undefined,
     callerOfToken: async (token: string): Promise<Caller> => {
-      const { wallet, capId, expiresMs } = await requirePayments(payments).sessions.verify(token);
-      return { ...(await callerOf(wallet, capId)), tokenExpiresMs: expiresMs };
+      const requireToken = () => requirePayments(payments).sessions.verify(token);
+      const { wallet, capId, expiresMs } = await requireToken();
+      return { ...(await callerOf(wallet, capId)), tokenExpiresMs: expiresMs, requireToken };
     },
     /** The caller of an authenticated wallet, or of its token with a cap. Throws 401 for an ended token. */
     callerOfWallet: async (wallet: string, capId = ''): Promise<Caller> => {
