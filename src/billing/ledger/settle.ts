@@ -56,6 +56,8 @@ export interface RowSettle {
 export interface RowSettlement {
   readonly settlement: Settlement;
   readonly isFromHold: boolean;
+  /** The account has a debt. */
+  readonly isOwing: boolean;
 }
 
 const FIND_USAGE =
@@ -114,7 +116,8 @@ export async function settleRows(
       if (!isChecked) before ??= await settledBefore(tx, usage);
     }
     const settlement = settleOne(taking, { request, held: hold }, before);
-    settlements.push({ settlement, isFromHold: hold !== undefined && settlement.fresh });
+    const isOwing = (states.accounts.get(usage.accountId)?.debtNano ?? 0n) > 0n;
+    settlements.push({ settlement, isFromHold: hold !== undefined && settlement.fresh, isOwing });
     if (hold === undefined) continue;
     if (lease === undefined) {
       const account = states.accounts.get(usage.accountId);

@@ -223,12 +223,11 @@ export class LeaseSettles {
         for (const { held } of settles) leases.retireLease(held);
       throw error;
     }
-    return done.map(({ settlement, isFromHold }, at) => {
+    return done.map(({ settlement, isFromHold, isOwing }, at) => {
       const { request, held } = settles[at] as Settling; // each settle has a result
-      if (!isFromHold) {
-        leases.retireLease(held);
-        if (settlement.fresh) this.#logLate(request, settlement);
-      }
+      // The holds that were open when the debt arose left their rest in the lease.
+      if (!isFromHold || isOwing) leases.retireLease(held);
+      if (!isFromHold && settlement.fresh) this.#logLate(request, settlement);
       if (held !== undefined) leases.ended(held, settlement, isFromHold);
       return settlement;
     });

@@ -460,6 +460,35 @@ describe('leases of several processes', () => {
     await assertClean(first);
   });
 
+  test('an account with a debt spends nothing of its lease but the holds that were open', async () => {
+    const first = await begin(DEAD_AFTER_MS);
+    const second = await begin(DEAD_AFTER_MS);
+    const { ledger, store } = first;
+    const accountId = await fund(first, nano(400n * PRICE));
+    for (const process of [first, second]) await comeBack(process, accountId);
+    const large = nano(20n * PRICE);
+    const open = [
+      [first, await held(first, accountId, large)],
+      [second, await held(second, accountId, large)],
+    ] as const;
+    const reversal = {
+      accountId,
+      amountNano: nano(400n * PRICE),
+      to: 'house:top-up:base',
+    } as const;
+    await store.transaction((tx) => ledger.reverseIn(tx, { ...reversal, id: `of-${accountId}` }));
+    const debt = async () => (await ledger.funds(accountId)).debtNano;
+    assert.equal(await debt(), 44n * PRICE);
+    for (const [process, hold] of open) {
+      await settled(process, hold, PRICE);
+      assert.equal(await buy(process, accountId), 'balance');
+    }
+    await soon('the rest of the leases is released', async () => !(await leased(first, accountId)));
+    await ledger.collectDebts();
+    assert.equal(await debt(), 6n * PRICE);
+    await assertClean(first);
+  });
+
   test('a process without notifications leases nothing and still serves requests', async () => {
     // Notifications stay within their database.
     const directUrl = url.replace(/\/[^/?]*(\?|$)/, '/postgres$1');
