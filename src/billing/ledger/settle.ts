@@ -14,7 +14,14 @@ import { type Clock, DAY_MS, dayOf } from '../../core/clock.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, formatUsd, nano } from '../../core/money.ts';
 import type { FileTransaction, Parameter, Queryable, Statement } from '../../db/db.ts';
-import { type HeldAmounts, type Taken, divideCost, giveBack, takeCost } from '../rules.ts';
+import {
+  type CapState,
+  type HeldAmounts,
+  type Taken,
+  divideCost,
+  giveBack,
+  takeCost,
+} from '../rules.ts';
 import { type ChargedJob, insertJob } from './job-charges.ts';
 import type { Balances, Hold, SettleRequest, Settlement, UsageRecord } from './records.ts';
 import {
@@ -56,8 +63,8 @@ export interface RowSettle {
 export interface RowSettlement {
   readonly settlement: Settlement;
   readonly isFromHold: boolean;
-  /** The account has a debt. */
-  readonly isOwing: boolean;
+  /** A debt, or a lowered limit of a cap, leaves less than the leases contain. */
+  readonly isExceeded: boolean;
 }
 
 const FIND_USAGE =
@@ -116,8 +123,11 @@ export async function settleRows(
       if (!isChecked) before ??= await settledBefore(tx, usage);
     }
     const settlement = settleOne(taking, { request, held: hold }, before);
-    const isOwing = (states.accounts.get(usage.accountId)?.debtNano ?? 0n) > 0n;
-    settlements.push({ settlement, isFromHold: hold !== undefined && settlement.fresh, isOwing });
+    const isFromHold = hold !== undefined && settlement.fresh;
+    const isExceeded =
+      (accounts.get(usage.accountId)?.debtNano ?? 0n) > 0n ||
+      capIdsOf(request, hold).some((id) => isCapExceeded(caps.get(id)));
+    settlements.push({ settlement, isFromHold, isExceeded });
     if (hold === undefined) continue;
     if (lease === undefined) {
       const account = states.accounts.get(usage.accountId);
@@ -235,6 +245,15 @@ const NO_IDS: readonly string[] = [];
 
 function capIdsOf({ capIds, usage }: SettleRequest, held: HeldAmounts | undefined) {
   return held === undefined ? (capIds ?? [usage.keyId]) : (held.capIds ?? NO_IDS);
+}
+
+function isCapExceeded(cap: CapState | undefined): boolean {
+  if (cap === undefined) return false;
+  const { usdLimitNano: usd, diemLimitNano: diem } = cap;
+  return (
+    (usd !== undefined && cap.usdSpentNano + cap.usdHeldNano > usd) ||
+    (diem !== undefined && cap.diemSpentNano + cap.diemHeldNano > diem)
+  );
 }
 
 async function settledBefore(tx: Queryable, usage: UsageRecord): Promise<Taken | undefined> {

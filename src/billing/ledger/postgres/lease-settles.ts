@@ -223,10 +223,10 @@ export class LeaseSettles {
         for (const { held } of settles) leases.retireLease(held);
       throw error;
     }
-    return done.map(({ settlement, isFromHold, isOwing }, at) => {
+    return done.map(({ settlement, isFromHold, isExceeded }, at) => {
       const { request, held } = settles[at] as Settling; // each settle has a result
-      // The holds that were open when the debt arose left their rest in the lease.
-      if (!isFromHold || isOwing) leases.retireLease(held);
+      // A recall leaves what open holds may still use in the lease.
+      if (!isFromHold || isExceeded) leases.retireLease(held);
       if (!isFromHold && settlement.fresh) this.#logLate(request, settlement);
       if (held !== undefined) leases.ended(held, settlement, isFromHold);
       return settlement;

@@ -489,6 +489,19 @@ describe('leases of several processes', () => {
     await assertClean(first);
   });
 
+  test('a lease serves no request above a cap that was lowered while holds were open', async () => {
+    const first = await begin();
+    const accountId = await fund(first, usdToNano('1'));
+    const caps = { capIds: ['cap-lowered'] };
+    await setCap(first, accountId, 'cap-lowered', 400n);
+    for (let time = 0; time < 2; time += 1)
+      await settled(first, await held(first, accountId, PRICE, caps), PRICE, caps);
+    const open = await held(first, accountId, nano(20n * PRICE), caps);
+    await setCap(first, accountId, 'cap-lowered', 1n);
+    await settled(first, open, PRICE, caps);
+    assert.equal(await buy(first, accountId, caps), 'cap-usd');
+  });
+
   test('a process without notifications leases nothing and still serves requests', async () => {
     // Notifications stay within their database.
     const directUrl = url.replace(/\/[^/?]*(\?|$)/, '/postgres$1');

@@ -401,7 +401,7 @@ export class Leases {
     this.end(held, isFromLease ? taken : ZERO);
   }
 
-  /** Takes no more holds from the lease of a settle whose outcome is unknown, or whose account has a debt. */
+  /** Takes no more holds from the lease of a settle whose outcome is unknown, or that exceeds a limit. */
   retireLease(held: LeasedHold | undefined): void {
     if (held?.lease !== undefined) held.lease.isOver = true;
   }
