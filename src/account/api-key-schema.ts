@@ -20,7 +20,7 @@ const KEYS_PER_PAGE = 500;
 /** Exact as a JSON number with nine decimals. */
 const MAX_AMOUNT = 9_000_000;
 
-const SPENDING_LIMITS = 'Spending limits of the key per period.';
+const SPEND_LIMITS = 'Spend limits of the key per period.';
 const PERIODS =
   'Start of a new period: each day (EPOCH), each week on Monday, each month, or never (LIFETIME), at 00:00 UTC.';
 const ALLOWED_MODELS = 'Ids of the models that the key may use; null: all models.';
@@ -44,7 +44,7 @@ const ConsumptionLimit = z
     diem: Amount.nullish().describe('Maximum daily credit (DIEM) per period; null: no limit.'),
     vcu: z.null().optional().describe('Always null, for old clients.'),
   })
-  .describe(SPENDING_LIMITS);
+  .describe(SPEND_LIMITS);
 
 const Models = z
   .array(z.string().min(1).max(MAX_MODEL_NAME))
@@ -71,7 +71,7 @@ export const CreateKeyRequest = z
   .object({
     apiKeyType: KIND,
     description: Description,
-    consumptionLimit: ConsumptionLimit.nullish().describe(SPENDING_LIMITS),
+    consumptionLimit: ConsumptionLimit.nullish().describe(SPEND_LIMITS),
     limitPeriod: PERIOD.nullish().describe(`${PERIODS} Default: EPOCH.`),
     modelPrivacy: PRIVACY.nullish().describe(`${PRIVACIES} Default: ALL.`),
     models: Models.nullish().describe(ALLOWED_MODELS),
@@ -146,7 +146,7 @@ export const ApiKeyItem = z
       'Time of the last use; up to 20 seconds behind if several servers run.',
     ),
     last6Chars: z.string().describe('End of the secret, to distinguish keys.'),
-    consumptionLimits: Limits.describe(SPENDING_LIMITS),
+    consumptionLimits: Limits.describe(SPEND_LIMITS),
     usage: z
       .object({
         trailingSevenDays: z
@@ -175,7 +175,7 @@ export const CreatedKeyResponse = z.object({
     .object({
       ...KeyMembers,
       apiKey: z.string().describe('The secret, which is shown only here and is not stored.'),
-      consumptionLimit: Limits.describe(SPENDING_LIMITS),
+      consumptionLimit: Limits.describe(SPEND_LIMITS),
     })
     .describe('The new key, with its secret.'),
 });

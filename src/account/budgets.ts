@@ -1,5 +1,5 @@
 /**
- * `/budgets`, for ADMIN keys: spending limits of an account per period, for all requests, for requests with
+ * `/budgets`, for ADMIN keys: limits on the spending of an account per period, for all requests, for requests with
  * a tag, or for each value of a tag (for example for each end user).
  */
 import * as z from 'zod';

@@ -1,5 +1,5 @@
 /**
- * `farebox agents`: creates an API key with a spending cap for a coding agent, and prints the agent's
+ * `farebox agents`: creates an API key with a spend limit for a coding agent, and prints the agent's
  * settings or writes them to its file.
  */
 import { copyFile, mkdir, readFile } from 'node:fs/promises';
@@ -94,7 +94,7 @@ function agentCommand(cli: Cli, name: string, agent: Agent) {
     .option(...ACCOUNT)
     .option(
       '--limit-usd <amount>',
-      `spending cap of the key per period, in USD (default: ${DEFAULT_CAP_USD})`,
+      `spend limit of the key per period, in USD (default: ${DEFAULT_CAP_USD})`,
       usd,
     )
     .option(...PERIOD, 'EPOCH')

@@ -48,8 +48,12 @@ Example: farebox keys create --description laptop --limit-usd 5 --period MONTH`)
       'a span or a time: 12h, 30d, 2027-01-31 or 2027-01-31T12:00:00Z (default: never)',
       futureMs,
     )
-    .option('--limit-usd <amount>', 'spending cap per period, in USD (default: none)', usd)
-    .option('--limit-diem <amount>', 'daily-credit cap per period, in DIEM (default: none)', usd)
+    .option('--limit-usd <amount>', 'spend limit per period, in USD (default: none)', usd)
+    .option(
+      '--limit-diem <amount>',
+      'spend limit of daily credit per period, in DIEM (default: none)',
+      usd,
+    )
     .option(...PERIOD, 'EPOCH')
     .option('--models <a,b>', 'the models that the key may use (default: all)', names)
     .option('--privacy <kind>', 'ALL, PRIVATE_TEXT or PRIVATE_ONLY', oneOf(MODEL_PRIVACY), 'ALL')

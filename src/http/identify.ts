@@ -305,7 +305,7 @@ function requireKind(caller: Caller, route: Route): void {
   }
 }
 
-/** A wallet token with a spending cap, which does not manage the account. */
+/** A wallet token with a spend limit, which does not manage the account. */
 function isLimitedToken({ kind, capId }: Caller): boolean {
   return kind === 'wallet' && capId !== undefined;
 }

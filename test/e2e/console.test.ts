@@ -204,7 +204,7 @@ rpc:
       await visitor.open('/console/keys');
       await page.getByRole('button', { name: 'Create a key' }).click();
       await page.getByLabel('Description').fill(HOSTILE);
-      await page.getByLabel('Cap in USD').fill('5');
+      await page.getByLabel('Spend limit in USD').fill('5');
       await page.getByRole('button', { name: 'Create', exact: true }).click();
       await page.getByText('cannot show it again').waitFor();
       const secret = (await page.locator('.secret code').textContent()) ?? '';

@@ -73,9 +73,9 @@ const CODE_STEPS: Partial<Record<FaultCode, string>> = {
   PAYMENT_REQUIRED: 'Nothing: the response is the price for a caller without an account',
   CREDIT_HELD: 'Nothing: the credit is reserved by running requests and free again when they end',
   API_KEY_USD_SPEND_LIMIT_EXCEEDED:
-    'Raise the spending limit of the key, or the budget that the message names',
+    'Raise the spend limit of the key, or the budget that the message names',
   API_KEY_DIEM_SPEND_LIMIT_EXCEEDED:
-    'Raise the spending limit of the key, or the budget that the message names',
+    'Raise the spend limit of the key, or the budget that the message names',
   RATE_LIMIT_EXCEEDED:
     'Raise the limit with "farebox accounts limit" or "farebox keys limit", or in limits.plans, if the caller should send more',
   FAILED_REQUESTS:

@@ -37,7 +37,7 @@ export function Budgets() {
     <>
       <PageHead
         title="Budgets"
-        lead="Spending limits per day, week, month or in total. Requests that exceed a budget are rejected before they run."
+        lead="Limits per day, week, month or in total. Requests that exceed a budget are rejected before they run."
       >
         {canChangeBudgets(path) && (
           <DialogButton label="Create a budget" class="primary">
@@ -292,8 +292,8 @@ export function NewBudget({ path, close, created }: NewBudgetProps) {
         <p class="hint">
           {kind === 'each' &&
             'Each value has the whole amount. Requests without the tag do not count. '}
-          The budget includes the spending of the current period before its creation. Caps of keys
-          and other budgets apply as well.
+          The budget includes the spending of the current period before its creation. Spend limits
+          of keys and other budgets apply as well.
         </p>
       </ActionForm>
     </Overlay>

@@ -18,7 +18,7 @@ test('a changed key keeps the settings that were not changed', async () => {
   await part.show({ given, save });
   await part.type('Description', 'New');
   await part.press('Save');
-  await part.type('Cap in USD', '75');
+  await part.type('Spend limit in USD', '75');
   await part.press('Save');
   assert.deepEqual(saved, [
     { description: 'New' },

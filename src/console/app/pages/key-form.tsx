@@ -29,7 +29,7 @@ const PRIVACY_CHOICES: Choices = [
   ['PRIVATE_ONLY', 'Private models only'],
 ];
 
-/** An empty text means no cap. */
+/** An empty text means no limit. */
 function amountOf(text: string): number | null {
   return text.trim() === '' ? null : Number(text);
 }
@@ -83,15 +83,15 @@ export function KeyForm({ given, save }: KeyFormProps) {
       <div class="fields-row">
         <AmountField
           {...field('usd', 'consumptionLimit')}
-          label="Cap in USD"
-          hint="Leave empty for no cap."
+          label="Spend limit in USD"
+          hint="Leave empty for no limit."
         />
         <AmountField
           {...field('diem')}
-          label="Cap in daily credit"
-          hint="Leave empty for no cap."
+          label="Spend limit in daily credit"
+          hint="Leave empty for no limit."
         />
-        <Select {...field('period')} label="Caps reset" options={PERIOD_CHOICES} />
+        <Select {...field('period')} label="Spend limits reset" options={PERIOD_CHOICES} />
       </div>
       <div class="fields-row">
         <TextField

@@ -1,4 +1,4 @@
-/** The keys page: API keys with their caps; creating, changing and revoking a key. */
+/** The keys page: API keys with their spend limits; creating, changing and revoking a key. */
 import { useSignal } from '@preact/signals';
 import type { ComponentChildren, ComponentProps } from 'preact';
 import { useState } from 'preact/hooks';
@@ -45,7 +45,10 @@ export function Keys() {
   useRenewal(keys.reload);
   return (
     <>
-      <PageHead title="Keys" lead="API keys of this account. A cap limits what a key can spend.">
+      <PageHead
+        title="Keys"
+        lead="API keys of this account. A spend limit is the most that a key can spend in a period."
+      >
         {can('develop') && (
           <button type="button" class="primary" onClick={() => (open.value = { kind: 'create' })}>
             Create a key
@@ -149,7 +152,8 @@ function Caps({ apiKey, decimals }: { apiKey: ApiKey; decimals: number }) {
   if (caps.length === 0) {
     return (
       <span class="soft">
-        <Usd value={currentPeriodUsage.usd} decimals={decimals} /> {SO_FAR[limitPeriod]}, no cap
+        <Usd value={currentPeriodUsage.usd} decimals={decimals} /> {SO_FAR[limitPeriod]}, no spend
+        limit
       </span>
     );
   }
@@ -160,7 +164,7 @@ function Caps({ apiKey, decimals }: { apiKey: ApiKey; decimals: number }) {
           key={currency}
           part={used}
           whole={cap}
-          label={`Used of the cap in ${currency === 'usd' ? 'USD' : 'daily credit'}`}
+          label={`Used of the spend limit in ${currency === 'usd' ? 'USD' : 'daily credit'}`}
         >
           <Usd value={used} decimals={decimals} /> of <Usd value={cap} decimals={decimals} />{' '}
           {PERIODS[limitPeriod]}

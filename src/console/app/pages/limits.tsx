@@ -41,7 +41,7 @@ export function Limits() {
               >
                 <Usd value={data.balances.USD} />
               </Tile>
-              <Tile name="Daily caps reset" note="00:00 UTC">
+              <Tile name="Daily spend limits reset" note="00:00 UTC">
                 <Time iso={data.nextEpochBegins} ago />
               </Tile>
             </dl>

@@ -21,7 +21,7 @@ export function Conditions({ thresholds }: { thresholds: Thresholds }) {
   const { balanceUsd, keyLimitPercent, budgetPercent, dailySpendUsd } = thresholds;
   const lines = [
     balanceUsd !== null && `balance below ${usdText(balanceUsd)}`,
-    keyLimitPercent !== null && `cap of a key used to ${keyLimitPercent} %`,
+    keyLimitPercent !== null && `spend limit of a key used to ${keyLimitPercent} %`,
     budgetPercent !== null && `budget used to ${budgetPercent} %`,
     dailySpendUsd !== null && `daily spending of ${usdText(dailySpendUsd)}`,
   ];

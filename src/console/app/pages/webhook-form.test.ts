@@ -16,7 +16,7 @@ test('a changed webhook keeps the URL and the thresholds that were not changed',
   await part.show({ given, save });
   // Another operator has changed the webhook meanwhile.
   await part.show({ given: { ...given, thresholds: { ...thresholds, balanceUsd: 50 } }, save });
-  await part.type('Used cap of a key, in percent', '');
+  await part.type('Used spend limit of a key, in percent', '');
   await part.press('Save');
   await part.type('URL', ' https://example.com/new ');
   await part.press('Save');

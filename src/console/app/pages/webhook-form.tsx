@@ -64,12 +64,15 @@ export function WebhookForm({ given, save }: WebhookFormProps) {
         <AmountField {...threshold('dailySpendUsd')} label="Daily spending, in USD" />
       </div>
       <div class="fields-row">
-        <PercentField {...threshold('keyLimitPercent')} label="Used cap of a key, in percent" />
+        <PercentField
+          {...threshold('keyLimitPercent')}
+          label="Used spend limit of a key, in percent"
+        />
         <PercentField {...threshold('budgetPercent')} label="Used budget, in percent" />
       </div>
       <p class="hint">
-        Leave a field empty to send no message. Choose 90 percent or less for caps and budgets,
-        because requests can be rejected before the last percent is used.
+        Leave a field empty to send no message. Choose 90 percent or less for spend limits and
+        budgets, because requests can be rejected before the last percent is used.
       </p>
     </ActionForm>
   );

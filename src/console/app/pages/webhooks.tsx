@@ -31,7 +31,7 @@ export function Webhooks() {
     <>
       <PageHead
         title="Webhooks"
-        lead="Messages to your URL or email address when a balance, cap, budget or daily spending reaches a threshold."
+        lead="Messages to your URL or email address when a balance, spend limit, budget or daily spending reaches a threshold."
       >
         <DialogButton label="Create a webhook" class="primary">
           {(closeDialog) => (
