@@ -6,7 +6,7 @@
  * not matter whether a report arrives twice, late, out of order, or only after a later one.
  */
 import type { IncomingHttpHeaders } from 'node:http';
-import type { Nano } from '../../core/money.ts';
+import { type Nano, formatUsd } from '../../core/money.ts';
 import type { CardPayment, CardRefund, ProviderName } from './card-rows.ts';
 import type { SavedCard } from './saved-cards.ts';
 
@@ -129,4 +129,10 @@ export interface PaymentProvider {
   /** Payments since a time that arrived and name a row of this service. */
   payments(sinceMs: number): AsyncIterable<ProviderPayment>;
   close(): Promise<void>;
+}
+
+export function belowMinimum({ minimumNano }: PaymentProvider): ChargeResult {
+  return {
+    failure: `A charge must be at least ${formatUsd(minimumNano, 2)} USD; raise the amount`,
+  };
 }

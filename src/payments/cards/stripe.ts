@@ -17,15 +17,16 @@ import { connectorOf } from '../../net/connector.ts';
 import type { CardPayment, CardRefund } from './card-rows.ts';
 import type { SavedCard } from './saved-cards.ts';
 import { FeeAccess, feesOf } from './stripe-fees.ts';
-import type {
-  ChargeResult,
-  CheckoutPage,
-  Notice,
-  ProviderEvent,
-  PaymentFacts,
-  PaymentProvider,
-  ProviderPayment,
-  RefundResult,
+import {
+  type ChargeResult,
+  type CheckoutPage,
+  type Notice,
+  type ProviderEvent,
+  type PaymentFacts,
+  type PaymentProvider,
+  type ProviderPayment,
+  type RefundResult,
+  belowMinimum,
 } from './provider.ts';
 
 export type StripeSettings = NonNullable<Config['payments']['stripe']>;
@@ -300,14 +301,8 @@ class StripeProvider implements PaymentProvider {
   async chargeCard(payment: CardPayment, mayCharge: () => Promise<boolean>): Promise<ChargeResult> {
     const [customer = '', payment_method = ''] = (payment.reference ?? '').split('/');
     let intent = await this.#chargeOf(payment, customer);
-    if (intent === undefined) {
-      const { minimumNano } = this;
-      if (payment.amountNano < minimumNano) {
-        const failure = `A charge must be at least ${formatUsd(minimumNano, 2)} USD; raise the amount`;
-        return { failure };
-      }
-      if (!(await mayCharge())) return WITHDRAWN;
-    }
+    if (intent === undefined && payment.amountNano < this.minimumNano) return belowMinimum(this);
+    if (intent === undefined && !(await mayCharge())) return WITHDRAWN;
     try {
       intent ??= await this.#stripe.paymentIntents.create(
         {
