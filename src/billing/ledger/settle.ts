@@ -14,14 +14,7 @@ import { type Clock, DAY_MS, dayOf } from '../../core/clock.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, formatUsd, nano } from '../../core/money.ts';
 import type { FileTransaction, Parameter, Queryable, Statement } from '../../db/db.ts';
-import {
-  type CapState,
-  type HeldAmounts,
-  type Taken,
-  divideCost,
-  giveBack,
-  takeCost,
-} from '../rules.ts';
+import { type HeldAmounts, type Taken, divideCost, giveBack, takeCost } from '../rules.ts';
 import { type ChargedJob, insertJob } from './job-charges.ts';
 import type { Balances, Hold, SettleRequest, Settlement, UsageRecord } from './records.ts';
 import {
@@ -40,6 +33,7 @@ import {
   type KeptStates,
   type States,
   type Writer,
+  areExceeded,
   collected,
   lockStates,
   writeStates,
@@ -124,9 +118,7 @@ export async function settleRows(
     }
     const settlement = settleOne(taking, { request, held: hold }, before);
     const isFromHold = hold !== undefined && settlement.fresh;
-    const isExceeded =
-      (accounts.get(usage.accountId)?.debtNano ?? 0n) > 0n ||
-      capIdsOf(request, hold).some((id) => isCapExceeded(caps.get(id)));
+    const isExceeded = areExceeded(taking.states, usage.accountId, capIdsOf(request, hold));
     settlements.push({ settlement, isFromHold, isExceeded });
     if (hold === undefined) continue;
     if (lease === undefined) {
@@ -245,15 +237,6 @@ const NO_IDS: readonly string[] = [];
 
 function capIdsOf({ capIds, usage }: SettleRequest, held: HeldAmounts | undefined) {
   return held === undefined ? (capIds ?? [usage.keyId]) : (held.capIds ?? NO_IDS);
-}
-
-function isCapExceeded(cap: CapState | undefined): boolean {
-  if (cap === undefined) return false;
-  const { usdLimitNano: usd, diemLimitNano: diem } = cap;
-  return (
-    (usd !== undefined && cap.usdSpentNano + cap.usdHeldNano > usd) ||
-    (diem !== undefined && cap.diemSpentNano + cap.diemHeldNano > diem)
-  );
 }
 
 async function settledBefore(tx: Queryable, usage: UsageRecord): Promise<Taken | undefined> {

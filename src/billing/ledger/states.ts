@@ -109,6 +109,24 @@ export interface States {
   readonly caps: ReadonlyMap<string, CapState>;
 }
 
+/** Whether an account has a debt, or more is spent and held of one of the caps than its limit. */
+export function areExceeded(
+  { accounts, caps }: States,
+  accountId: string,
+  capIds: readonly string[],
+): boolean {
+  if ((accounts.get(accountId)?.debtNano ?? 0n) > 0n) return true;
+  return capIds.some((id) => {
+    const cap = caps.get(id);
+    if (cap === undefined) return false;
+    const { usdLimitNano, diemLimitNano, usdSpentNano, diemSpentNano } = cap;
+    return (
+      (usdLimitNano !== undefined && usdSpentNano + cap.usdHeldNano > usdLimitNano) ||
+      (diemLimitNano !== undefined && diemSpentNano + cap.diemHeldNano > diemLimitNano)
+    );
+  });
+}
+
 export interface StateIds {
   readonly accountIds: readonly string[];
   readonly capIds: readonly string[];
