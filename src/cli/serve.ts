@@ -56,12 +56,12 @@ async function serve(cli: Cli, wanted: number | undefined): Promise<number> {
     downloadView: serverDownloads(console.stderr),
     operations: operationsOf(console),
   });
+  // It serves requests from now on.
+  const stopped = stopSignal(console, () => app.server.hurry());
+  const watch = watchSettings(console, app, settings, log);
   const owner = await welcomeOwner(app.stores, config);
   // The command in the banner needs the engine.
-  await atMost(ENGINE_START_MS, app.localReady);
-  // Install signal handlers before printing the startup banner.
-  const watch = watchSettings(console, app, settings, log);
-  const stopped = stopSignal(console, () => app.server.hurry());
+  await atMost(ENGINE_START_MS, Promise.race([app.localReady, stopped]));
   console.stdout.write(startupBanner(app.address, config, owner, console.env));
   await stopped;
   watch.stop();

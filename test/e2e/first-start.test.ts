@@ -1,6 +1,7 @@
 /** The first start on a machine: what it makes is for its user alone, and what stops it is named. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -37,6 +38,30 @@ test('only the user of the server can read the data folder, and the printed link
     await farebox.stop();
     rmSync(farebox.folder, { recursive: true, force: true });
   }
+});
+
+test('a server that receives a signal before its local engines have started shuts down', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-early-'));
+  writeFileSync(join(folder, 'farebox.yaml'), 'listen: { host: 127.0.0.1, port: 0 }\n');
+  // As soon as it listens.
+  const code = `const { Server } = await import('node:net');
+    const { emit } = Server.prototype;
+    Server.prototype.emit = function (name, ...values) {
+      if (name === 'listening') setTimeout(() => process.kill(process.pid, 'SIGTERM'), 100);
+      return emit.call(this, name, ...values);
+    };`;
+  const child = endWithUs(
+    spawn(process.execPath, [PROGRAM, 'serve'], {
+      cwd: folder,
+      env: childEnvironment({
+        NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(code)}`,
+      }),
+      stdio: 'ignore',
+    }),
+  );
+  const [exitCode] = (await once(child, 'exit')) as [number | null];
+  assert.equal(exitCode, 0);
+  rmSync(folder, { recursive: true, force: true });
 });
 
 test('a server that receives a signal while it prints the banner shuts down', async () => {
