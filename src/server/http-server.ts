@@ -218,8 +218,11 @@ class RequestLog implements RequestObserver {
     };
     // Health checks and scrapes would fill the log.
     if (route?.operational === true) return this.#log.debug(fields, 'Request');
+    // The console cancels reads when its page changes.
+    const isConsoleRead = caller?.session !== undefined && context.request.method === 'GET';
     // The reader of an endless stream of events always disconnects.
-    const hasLeft = context.isGone && (!context.answered || context.known?.sale !== undefined);
+    const isUnanswered = !context.answered && !isConsoleRead;
+    const hasLeft = context.isGone && (isUnanswered || context.known?.sale !== undefined);
     if (context.fault !== undefined || context.tries !== undefined || hasLeft) {
       fields = { ...fields, ...this.#failed.record(context, tookMs) };
     }

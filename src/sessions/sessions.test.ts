@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { request } from 'node:http';
 import { after, before, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { createSiweMessage, generateSiweNonce } from 'viem/siwe';
 import {
@@ -13,6 +14,7 @@ import {
 } from '../../test/app/call.ts';
 import { DAY_MS, MINUTE_MS } from '../core/clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
+import { until } from '../../test/support/until.ts';
 import { ConsoleResponse, SessionResponse, SessionListResponse } from './sessions-schema.ts';
 
 /** A rail whose chain is never called, because signing in needs none. */
@@ -300,6 +302,41 @@ describe('console sessions', () => {
     const ticks = setInterval(() => clock.advance(1_000), 20);
     const text = await events.text().finally(() => clearInterval(ticks));
     assert.match(text, /event: end\ndata: {"reason":"session"}/, 'the token was revoked');
+  });
+
+  test('a read that the console cancels when its page changes is not listed as a failure', async (t) => {
+    const session = await signIn({ secret: inference });
+    const { ledger, store } = bench.farebox.app.stores;
+    const released = Promise.withResolvers<void>();
+    let running = 0;
+    const funds = ledger.funds.bind(ledger);
+    t.mock.method(ledger, 'funds', async (accountId: string) => {
+      running += 1;
+      await released.promise;
+      return await funds(accountId);
+    });
+    const leaving = new AbortController();
+    const path = '/billing/balance';
+    const gone = Promise.allSettled([
+      ask(path, session, { signal: leaving.signal }),
+      call(bench.farebox, path, { secret: inference, signal: leaving.signal }),
+    ]);
+    await until(() => running === 2, 'both reads');
+    leaving.abort();
+    await gone;
+    // The server has noticed the end of both connections.
+    await sleep(300);
+    released.resolve();
+    const listed = async () =>
+      store.query(
+        `SELECT status FROM observability_failure WHERE status = 499 AND route = 'GET ${path}'`,
+      );
+    await until(async () => {
+      clock.advance(1_000);
+      return (await listed()).length > 0;
+    }, 'the read of a program');
+    await call(bench.farebox, path, { secret: inference });
+    assert.deepEqual(await listed(), [{ status: 499n }]);
   });
 
   test('guessing keys at the sign-in is limited by the abuse guard', async () => {
