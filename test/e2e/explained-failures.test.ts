@@ -437,13 +437,13 @@ rpc:
       step: /^Add credit with "farebox credit/,
     },
     {
-      name: 'the spending limit of a key',
+      name: 'the spend limit of a key',
       run: async () =>
         chat('m', {}, await farebox.key({ usdLimitNano: 1n as never, limitPeriod: 'EPOCH' })),
       status: 402,
       code: 'API_KEY_USD_SPEND_LIMIT_EXCEEDED',
       charge: REJECTED,
-      step: /^Raise the spending limit of the key/,
+      step: /^Raise the spend limit of the key/,
     },
     {
       name: 'a disabled account',
