@@ -529,6 +529,17 @@ test('a full disk below the error output ends no process', async () => {
   assert.equal(code, 2, 'the code of wrong usage, not that of an uncaught error');
 });
 
+/** Starts a server that lists these models; returns its port. */
+async function serveModels(t: TestContext, data: readonly object[]): Promise<string> {
+  const server = createHttpServer((_, response) => {
+    response.setHeader('x-svc-version', '1').end(JSON.stringify({ data }));
+  }).listen(0, '127.0.0.1');
+  t.after(() => server.close());
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  return String(port);
+}
+
 test('`models` shows why a model is offline, and the unit of speech', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-models-'));
   const spec = { offline: false, traits: [] };
@@ -537,16 +548,8 @@ test('`models` shows why a model is offline, and the unit of speech', async (t) 
     { id: 'voice', type: 'tts', model_spec: { ...spec, pricing: { input: { usd: 15 } } } },
     { id: 'slow', type: 'text', model_spec: offline },
   ];
-  const server = createHttpServer((_, response) => {
-    response.setHeader('x-svc-version', '1').end(JSON.stringify({ data }));
-  }).listen(0, '127.0.0.1');
-  t.after(() => {
-    server.close();
-    rmSync(folder, { recursive: true });
-  });
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  const { out } = await farebox(folder, { PORT: String(port) }, 'models');
+  t.after(() => rmSync(folder, { recursive: true }));
+  const { out } = await farebox(folder, { PORT: await serveModels(t, data) }, 'models');
   assert.match(out, /^voice .* 15 a million characters .* online$/m);
   assert.match(out, /^slow .* offline: The model is being downloaded: 9 %$/m);
 });
@@ -556,19 +559,11 @@ test('`agents` names the default model as such while it is a small embedded one'
   writeFileSync(join(folder, 'farebox.yaml'), LOCAL);
   mkdirSync(join(folder, 'data'));
   await makeSqliteDatabase(`sqlite:${join(folder, 'data', 'farebox.db')}`, MIGRATIONS);
-  const server = createHttpServer((_, response) => {
-    const traits = ['default', 'fastest'];
-    const spec = { offline: false, traits, availableContextTokens: 8_192 };
-    const data = [{ id: 'farebox-demo', type: 'text', model_spec: spec }];
-    response.setHeader('x-svc-version', '1').end(JSON.stringify({ data }));
-  }).listen(0, '127.0.0.1');
-  t.after(() => {
-    server.close();
-    rmSync(folder, { recursive: true });
-  });
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  const env = { PORT: String(port) };
+  t.after(() => rmSync(folder, { recursive: true }));
+  const traits = ['default', 'fastest'];
+  const spec = { offline: false, traits, availableContextTokens: 8_192 };
+  const data = [{ id: 'farebox-demo', type: 'text', model_spec: spec }];
+  const env = { PORT: await serveModels(t, data) };
   const made = await farebox(folder, env, 'accounts', 'create', 'alice');
   assert.equal(made.code, 0, made.err);
   const codex = await farebox(folder, env, 'agents', 'codex', '--account=alice');
