@@ -7,6 +7,17 @@ import { BATCHES_MIGRATIONS } from './migrations.ts';
 
 const UNLIMITED = { maxFiles: 1, maxCallerBytes: 1, maxBytes: 1 };
 
+async function begun(
+  files: FileTable,
+  id: string,
+  times: { readonly createdMs: number; readonly expiresMs: number },
+) {
+  const file = { id, accountId: 'a', name: 'n', purpose: 'batch', sizeBytes: 1 };
+  const nothing = { callerBytes: 0, allBytes: 0 };
+  await files.begin({ ...file, contentId: id, part: 0, ...times }, UNLIMITED, nothing);
+  return file;
+}
+
 /** Only processes that share a database have different clocks and concurrent transactions. */
 describe('files of several processes', () => {
   const fixture = storeFixture('postgres');
@@ -15,13 +26,7 @@ describe('files of several processes', () => {
     const files = new FileTable(await fixture.open(BATCHES_MIGRATIONS));
     const createdMs = Date.now();
     const expiresMs = createdMs + 10 * MINUTE_MS;
-    const file = { id: 'f', accountId: 'a', name: 'n', purpose: 'batch', sizeBytes: 1 };
-    const nothing = { callerBytes: 0, allBytes: 0 };
-    await files.begin(
-      { ...file, contentId: 'f', part: 0, createdMs, expiresMs },
-      UNLIMITED,
-      nothing,
-    );
+    const file = await begun(files, 'f', { createdMs, expiresMs });
     await files.finish('f', { ...file, expiresMs }, createdMs);
     const aheadMs = createdMs + HOUR_MS;
     assert.deepEqual(await files.expired(aheadMs), []);
@@ -50,13 +55,7 @@ describe('files of several processes', () => {
     const files = new FileTable(await fixture.open(BATCHES_MIGRATIONS));
     const createdMs = Date.now() - HOUR_MS;
     const expiresMs = createdMs + 10 * MINUTE_MS;
-    const file = { id: 'g', accountId: 'a', name: 'n', purpose: 'batch', sizeBytes: 1 };
-    const nothing = { callerBytes: 0, allBytes: 0 };
-    await files.begin(
-      { ...file, contentId: 'g', part: 0, createdMs, expiresMs },
-      UNLIMITED,
-      nothing,
-    );
+    const file = await begun(files, 'g', { createdMs, expiresMs });
     assert.deepEqual(await files.expired(Date.now()), []);
     assert.equal(await files.finish('g', { ...file, expiresMs }, createdMs), true);
     assert.equal((await files.find('a', 'g', Date.now()))?.id, 'g');
