@@ -9,6 +9,7 @@
  */
 import type { Clock } from '../core/clock.ts';
 import { FairQueue } from '../core/fair-queue.ts';
+import { withoutSecrets } from '../core/known-secrets.ts';
 import { type BreakerSettings, CircuitBreaker, type Ticket } from '../net/circuit-breaker.ts';
 import type { Origins } from '../net/origins.ts';
 import type { TimeLimits } from '../net/exchange.ts';
@@ -32,8 +33,6 @@ const DEFAULT_TIME_LIMITS: TimeLimits = {
 };
 const DEFAULT_MAX_CONNECTIONS = 512;
 const DEFAULT_MAX_QUEUED = 1_024;
-/** Shorter header values would also match plain words. */
-const MIN_SECRET_CHARS = 6;
 
 export interface Waiter {
   readonly caller: string;
@@ -86,12 +85,7 @@ export class EngineState {
   /** Removes the credentials of the engine from its message, which can repeat request headers. */
   withoutSecrets(message: string): string {
     const { apiKey = '', headers = {} } = this.settings;
-    const secrets = [apiKey, ...Object.values(headers)];
-    return secrets.reduce(
-      (text, secret) =>
-        secret.length < MIN_SECRET_CHARS ? text : text.replaceAll(secret, '[secret]'),
-      message,
-    );
+    return withoutSecrets(message, [apiKey, ...Object.values(headers)]);
   }
 
   /** Base headers of a call of this caller. */

@@ -2,6 +2,7 @@
  * The facts about a failed request that its record may contain: parameters without the prompt, and
  * messages without secrets and without text of the request.
  */
+import { withoutSecrets } from '../core/known-secrets.ts';
 import { isJsonObject } from '../json/json-scan.ts';
 import { parsedJson } from '../json/json-text.ts';
 
@@ -102,8 +103,6 @@ const CREDENTIALS = [
   /\b(api[-_ ]?key|token|secret|password|authorization)\b["']?\s*[:=]\s*["']?[^\s"',;&]{6,}/gi,
 ];
 const URLS = /\b([a-z][a-z\d+.-]{1,20}):\/\/(?:[^\s/@"'<>]*@)?([^\s/?#"'<>]+)[^\s"'<>)]*/gi;
-/** Shorter secrets would also match plain words. */
-const MIN_SECRET_CHARS = 6;
 
 export class Scrubber {
   readonly #secrets: readonly string[];
@@ -112,15 +111,14 @@ export class Scrubber {
 
   /** `secrets`: configured credentials. The texts of the body are removed from messages too. */
   constructor(secrets: readonly string[], { bytes, json }: ReadBody) {
-    this.#secrets = secrets.filter(({ length }) => length >= MIN_SECRET_CHARS);
+    this.#secrets = secrets;
     this.#content = contentOf(json);
     this.#isContentKnown = json !== undefined || bytes === 0;
   }
 
   /** One bounded line without credentials; a URL is shortened to its host. */
   scrub(text: string): string {
-    let line = text.slice(0, 4 * MAX_MESSAGE_CHARS);
-    for (const secret of this.#secrets) line = line.replaceAll(secret, '[secret]');
+    let line = withoutSecrets(text.slice(0, 4 * MAX_MESSAGE_CHARS), this.#secrets);
     line = line.replaceAll(URLS, '$1://$2');
     for (const pattern of CREDENTIALS) line = line.replaceAll(pattern, '[secret]');
     line = line.replaceAll(/\s+/g, ' ').trim();

@@ -12,6 +12,7 @@ import { Readable } from 'node:stream';
 import { createGunzip, type Gunzip } from 'node:zlib';
 import { BodyPieces } from '../core/body-pieces.ts';
 import type { Clock } from '../core/clock.ts';
+import { isLongSecret } from '../core/known-secrets.ts';
 import { JsonChecker } from '../json/json-checker.ts';
 import { REPLY_MAX_DEPTH } from '../json/json-spans.ts';
 import type { Route } from '../net/connector.ts';
@@ -188,15 +189,11 @@ function headerList(url: URL, own: Readonly<Record<string, string>>): string[] {
 
 /** Shorter texts, and words such as the name of a network, are no access keys. */
 const ACCESS_KEY = /^(?=.*\d).{16,}$/;
-const MIN_SECRET_CHARS = 6;
 
 function secretsOf(url: URL, headers: Readonly<Record<string, string>>): string[] {
   const keys = [...url.pathname.split('/'), ...url.searchParams.values()];
   const named = [unescape(url.password), ...Object.values(headers)];
-  return [
-    ...keys.filter((text) => ACCESS_KEY.test(text)),
-    ...named.filter(({ length }) => length >= MIN_SECRET_CHARS),
-  ];
+  return [...keys.filter((text) => ACCESS_KEY.test(text)), ...named.filter(isLongSecret)];
 }
 
 type Settle = (reply: NodeReply | NodeFailure) => void;
