@@ -13,7 +13,7 @@ const SetAutoTopUp = z
     keepUsd: AmountUsd.describe(
       'The card is charged when the balance is below this amount, in USD.',
     ),
-    chargeUsd: AmountUsd.nullish().describe(
+    chargeUsd: AmountUsd.optional().describe(
       'Amount of a charge, in USD; default: `keepUsd`. A charge is larger if the balance would stay below `keepUsd`.',
     ),
     monthlyUsd: AmountUsd.describe('Maximum of all charges in a calendar month (UTC), in USD.'),
@@ -96,9 +96,7 @@ export function autoTopUpRoutes(cardsOf: () => CardPayments): Route[] {
     }),
     {
       ...post(PATH, auth, SET, async (context) => {
-        const request = readBody(context, SetAutoTopUp);
-        const { keepUsd, monthlyUsd } = request;
-        const chargeUsd = request.chargeUsd ?? keepUsd;
+        const { keepUsd, chargeUsd = keepUsd, monthlyUsd } = readBody(context, SetAutoTopUp);
         if (monthlyUsd < Math.max(keepUsd, chargeUsd)) {
           throw invalidField(['monthlyUsd'], 'Must be at least as large as keepUsd and chargeUsd');
         }

@@ -85,8 +85,8 @@ async function createCheckout(parts: CheckoutParts, context: RequestContext): Pr
   const { payment, url } = await cards.checkout({
     accountId,
     amountNano: usdToNano(amountUsd),
-    savesCard: saveCard ?? false,
-    provider: provider ?? undefined,
+    savesCard: saveCard,
+    provider,
     returnUrl: `${parts.config.current.publicUrl}/console/credit`,
   });
   context.set('cache-control', 'no-store');

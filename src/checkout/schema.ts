@@ -16,11 +16,8 @@ const Provider = z.enum(PROVIDER_NAMES);
 export const CreateCheckout = z
   .object({
     amountUsd: AmountUsd.describe('Amount to credit, in USD with whole cents; taxes are added.'),
-    saveCard: z
-      .boolean()
-      .nullish()
-      .describe('Save the card for `PUT /billing/auto-top-up`. Default: false.'),
-    provider: Provider.nullish().describe('Default: the first one that is configured.'),
+    saveCard: z.boolean().default(false).describe('Save the card for `PUT /billing/auto-top-up`.'),
+    provider: Provider.optional().describe('Default: the first one that is configured.'),
   })
   .meta({ id: 'CreateCheckoutRequest' });
 
