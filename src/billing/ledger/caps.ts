@@ -193,8 +193,9 @@ async function countFromRollups(
 ): Promise<void> {
   const { id, accountId, period } = settings;
   const startMs = periodStartMs(period, nowMs);
-  await countJobs(tx, settings, startMs);
-  const spent = await countedSince(tx, settings, periodStartDay(period, nowMs));
+  const startDay = dayOf(startMs);
+  await countJobs(tx, settings, startDay);
+  const spent = await countedSince(tx, settings, startDay);
   const holds = await tx.query<{ usd_nano: bigint; daily_nano: bigint }>(
     `SELECT usd_nano, daily_nano FROM ledger_hold WHERE account_id = $1 AND created_ms >= $2
      AND (allowance_id = $3 OR replace(budget_ids, $4, '') <> budget_ids)`,
@@ -228,17 +229,20 @@ interface JobRow {
   readonly cap_ids: string;
 }
 
-/** Adds the cap to the charges of running jobs, so that a refund subtracts them again. */
+/**
+ * Adds the cap to the charges of running jobs in the rollups of these days, so that a refund
+ * subtracts them again.
+ */
 async function countJobs(
   tx: Queryable,
   { id, accountId, counts = { keyIds: [id] } }: CapSettings,
-  sinceMs: number,
+  fromDay: number,
 ): Promise<void> {
   const { keyIds, tag } = counts;
   const jobs = await tx.query<JobRow>(
-    `SELECT request_id, key_id, metadata, cap_ids FROM ledger_job
-     WHERE account_id = $1 AND created_ms >= $2`,
-    [accountId, sinceMs],
+    `SELECT j.request_id, j.key_id, j.metadata, j.cap_ids FROM ledger_job j
+     JOIN ledger_usage u ON u.request_id = j.request_id WHERE j.account_id = $1 AND u.day >= $2`,
+    [accountId, fromDay],
   );
   for (const job of jobs) {
     const capIds = JSON.parse(job.cap_ids) as string[]; // written by this folder

@@ -200,11 +200,17 @@ onEachStore('charges of jobs', (fixture) => {
     assert.ok((await b.ledger.hold({ ...of, ...amounts })).ok);
     const running: UsageRecord = { ...usage, kind: 'video', status: 'running' };
     await b.store.transaction((tx) => b.ledger.settleIn(tx, { costNano, usage: running }));
-    const spent = async () =>
-      (await cappedSpending(b.store, ['k'], b.clock.nowMs())).get('k')?.usdNano;
-    assert.equal(await spent(), costNano);
+    const spent = async () => {
+      const sums = await cappedSpending(b.store, ['k', 'later'], b.clock.nowMs());
+      return ['k', 'later'].map((id) => sums.get(id)?.usdNano);
+    };
+    assert.deepEqual(await spent(), [costNano, undefined]);
+    // A new cap counts the sums of its days, and the job is in those of the day before.
+    await b.cap('5', 'EPOCH', { id: 'later', counts: {} });
+    await b.spend('1', 'later');
+    assert.deepEqual(await spent(), [costNano, usdToNano('1')]);
     await b.store.transaction((tx) => b.ledger.refundIn(tx, { ...running, status: 'failed' }));
-    assert.equal(await spent(), 0n);
+    assert.deepEqual(await spent(), [0n, usdToNano('1')]);
   });
 
   test('a refund is subtracted from every cap that counts the job, also from a later one', async () => {
