@@ -12,7 +12,7 @@
 import { assert } from '../../../core/assert.ts';
 import { type Clock, SECOND_MS } from '../../../core/clock.ts';
 import { type Log, reasonOf } from '../../../core/log.ts';
-import { ZERO, formatUsd } from '../../../core/money.ts';
+import { formatUsd } from '../../../core/money.ts';
 import {
   Batcher,
   CommitUncertain,
@@ -262,7 +262,7 @@ export class LeaseSettles {
     } catch (error) {
       if (!(error instanceof KeyLost)) throw error;
       // The request that now has the key is charged instead.
-      if (settling.held !== undefined) leases.end(settling.held, ZERO);
+      if (settling.held !== undefined) leases.release(settling.held);
       log.warn({ requestId }, 'Not charged: another request has taken over its idempotency key');
     }
   }

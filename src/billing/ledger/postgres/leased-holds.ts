@@ -7,10 +7,8 @@
 import type { Clock } from '../../../core/clock.ts';
 import type { Ids } from '../../../core/ids.ts';
 import type { Log } from '../../../core/log.ts';
-import { ZERO } from '../../../core/money.ts';
 import type { Queryable, SharedStore } from '../../../db/db.ts';
 import type { OpenAmounts } from '../../rules.ts';
-
 import type {
   Hold,
   HoldResult,
@@ -83,7 +81,7 @@ export class LeasedHolds implements Holds {
   }
 
   release(hold: Hold): void {
-    this.#leases.end(hold as LeasedHold, ZERO); // the same
+    this.#leases.release(hold as LeasedHold); // the same
   }
 
   heldOf(): bigint {

@@ -489,6 +489,22 @@ describe('leases of several processes', () => {
     await assertClean(first);
   });
 
+  test('a hold that is released after a failed settle leaves nothing to an account with a debt', async () => {
+    const first = await begin(DEAD_AFTER_MS);
+    const { ledger, store } = first;
+    const accountId = await fund(first, nano(400n * PRICE));
+    await comeBack(first, accountId);
+    const open = await held(first, accountId, nano(20n * PRICE));
+    const amounts = { amountNano: nano(400n * PRICE), to: 'house:top-up:base' } as const;
+    await store.transaction((tx) =>
+      ledger.reverseIn(tx, { accountId, ...amounts, id: `of-${accountId}` }),
+    );
+    ledger.holds.release(open);
+    assert.equal(await buy(first, accountId), 'balance');
+    await soon('the rest of the lease is released', async () => !(await leased(first, accountId)));
+    await assertClean(first);
+  });
+
   test('a lease serves no request above a cap that was lowered while holds were open', async () => {
     const first = await begin();
     const accountId = await fund(first, usdToNano('1'));

@@ -373,8 +373,14 @@ export class Leases {
     ]);
   }
 
+  /** Ends a hold without a settle, which would report that the lease exceeds a limit. */
+  release(held: LeasedHold): void {
+    this.retireLease(held);
+    this.#end(held, ZERO);
+  }
+
   /** Ends a hold, of which `takenNano` was removed from the row of its lease. */
-  end(held: LeasedHold, takenNano: bigint): void {
+  #end(held: LeasedHold, takenNano: bigint): void {
     if (!held.isOpen) return;
     held.isOpen = false;
     const { lease } = held;
@@ -398,7 +404,7 @@ export class Leases {
         : after.usdNano + after.diemNano;
       lease.spendableNano = spendable as Nano; // part of what is posted
     }
-    this.end(held, isFromLease ? taken : ZERO);
+    this.#end(held, isFromLease ? taken : ZERO);
   }
 
   /** Takes no more holds from the lease of a settle whose outcome is unknown, or that exceeds a limit. */
