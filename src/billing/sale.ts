@@ -51,7 +51,6 @@ import {
 import {
   type PaymentTooSmall,
   placeHold,
-  placeWhole,
   postedOf,
   takePayment,
   withBudgets,
@@ -252,8 +251,6 @@ export class Sale implements Counted {
   /** Set if the response is stored for retries, in the transaction that settles the sale. */
   keeper: ResponseKeeper | undefined;
   #areTokensCorrected = false;
-  /** Caps in which a settle without its hold counts. */
-  #capIds: readonly string[] | undefined;
   readonly #context: SaleContext;
 
   constructor(
@@ -286,7 +283,6 @@ export class Sale implements Counted {
     const { requestId, caller } = this.request;
     const wanted = holdOf(this.#context, requestId, caller, price);
     const { payment, budgets } = caller;
-    this.#capIds = wanted.capIds;
     if (payment !== undefined || (budgets !== undefined && price.maxNano > 0n)) {
       return this.#reserveLater(price, wanted);
     }
@@ -306,9 +302,11 @@ export class Sale implements Counted {
    * does not cover it; then call `reserve`. Takes no payment.
    */
   async reserveAll(amount: Nano): Promise<boolean> {
-    const placed = await placeWhole(this.#context, this.request, amount);
-    if (placed === undefined) return false;
-    this.#capIds = placed.capIds;
+    const { requestId, caller, metadata } = this.request;
+    const whole = holdOf(this.#context, requestId, caller, { minNano: amount, maxNano: amount });
+    const wanted = await withBudgets(this.#context, whole, caller, metadata);
+    const placed = await this.#context.ledger.holds.place(wanted);
+    if (!placed.ok) return false;
     this.hold = placed.hold;
     this.state = 'held';
     return true;
@@ -326,8 +324,6 @@ export class Sale implements Counted {
       if (caller.budgets !== undefined && price.maxNano > 0n) {
         const { metadata } = this.request;
         wanted = await withBudgets(this.#context, wanted, caller, metadata);
-        const ids = wanted.capIds;
-        this.#capIds = caller.capId === undefined && ids ? [caller.keyId, ...ids] : ids;
       }
       const refused = caller.payment && (await takePayment(this.#context, this.request, wanted));
       placement = refused ?? (await placeHold(this.#context, wanted, placed, cancellation));
@@ -393,7 +389,7 @@ export class Sale implements Counted {
         supplierCost === undefined ? outcome.supplier : supplierCost(outcome, this.startedMs),
       extras: outcome.extras,
     };
-    const cost = { costNano: outcome.costNano, usage, capIds: this.#capIds };
+    const cost = { costNano: outcome.costNano, usage };
     const request = metadata === undefined ? cost : tagBounds.recorded(cost, clock.nowMs());
     const correction = this.#correctTokens(tokens.prompt + tokens.completion);
     let settlement: Settlement;

@@ -11,7 +11,6 @@ import type { Caller } from '../identity/identity.ts';
 import type { BudgetCaps } from './budgets/budgets.ts';
 import type { CreditWaits } from './credit-waits.ts';
 import type {
-  Hold,
   HoldRefusal,
   HoldRequest,
   HoldResult,
@@ -133,23 +132,4 @@ export async function placeHold(
   // Wait if only open holds are in the way, since one of them may end shortly.
   const again = () => ledger.holds.place(wanted);
   return result.ok ? result : waits.retry(wanted.accountId, result, again, cancellation);
-}
-
-/** Holds the whole amount, or returns `undefined` if it is not free. Does not wait. */
-export async function placeWhole(
-  context: Pick<PaymentContext, 'ledger' | 'minimumCreditNano'> & { readonly budgets: BudgetCaps },
-  { requestId, caller, metadata }: Pick<SaleRequest, 'requestId' | 'caller' | 'metadata'>,
-  amount: Nano,
-): Promise<(Pick<HoldRequest, 'capIds'> & { readonly hold: Hold }) | undefined> {
-  const whole = {
-    requestId,
-    accountId: caller.accountId,
-    minNano: amount,
-    maxNano: amount,
-    floorNano: context.minimumCreditNano(),
-    capIds: caller.capId === undefined ? undefined : [caller.capId],
-  };
-  const { capIds, ...wanted } = await withBudgets(context, whole, caller, metadata);
-  const placed = await context.ledger.holds.place({ ...wanted, capIds });
-  return placed.ok ? { hold: placed.hold, capIds } : undefined;
 }

@@ -114,8 +114,6 @@ export interface UsageRecord {
 export interface SettleRequest {
   readonly costNano: Nano;
   readonly usage: UsageRecord;
-  /** Caps in which the charge counts if its hold is gone; default: that of its key. */
-  readonly capIds?: readonly string[] | undefined;
 }
 
 export interface Settlement {

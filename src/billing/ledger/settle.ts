@@ -49,6 +49,8 @@ export interface SettleParts {
 
 export interface RowSettle {
   readonly request: SettleRequest;
+  /** Caps in which the charge counts if its hold is gone; default: that of its key. */
+  readonly capIds?: readonly string[] | undefined;
   /** `undefined` if the row belongs to this request alone. */
   readonly lease?: LeasePart | undefined;
 }
@@ -78,36 +80,33 @@ export async function settleRows(
   const nowMs = parts.clock.nowMs();
   const accountIds = settles.map(({ request }) => request.usage.accountId);
   const rowIds = settles.map(({ request, lease }) => lease?.id ?? request.usage.requestId);
-  const known = new Set(settles.flatMap(({ request }) => request.capIds ?? NO_IDS));
+  const known = new Set(settles.flatMap(({ capIds = NO_IDS }) => capIds));
   // Pipelined, in the lock order of all money statements.
   const [states, rows, befores] = await Promise.all([
     lockStates(tx, nowMs, { accountIds, capIds: [...known] }),
     lockHolds(tx, rowIds),
     Promise.all(isChecked ? settles.map(({ request }) => settledBefore(tx, request.usage)) : []),
   ]);
-  const holds = settles.map(({ request, lease }, at) => {
+  const found = settles.map(({ request, capIds, lease }, at) => {
+    const { accountId, keyId } = request.usage;
     const row = rows.get(rowIds[at] ?? '');
-    if (row?.account_id !== request.usage.accountId) return undefined;
-    return lease === undefined ? heldInRow(row) : heldInLease(row, lease);
+    if (row?.account_id !== accountId) {
+      return { request, lease, held: undefined, capIds: capIds ?? [keyId] };
+    }
+    const held = lease === undefined ? heldInRow(row) : heldInLease(row, lease);
+    return { request, lease, held, capIds: held.capIds ?? NO_IDS };
   });
-  const capIds = settles.flatMap(({ request }, at) => capIdsOf(request, holds[at]));
-  const unknown = { accountIds: [], capIds: capIds.filter((id) => !known.has(id)) };
-  const others = await lockStates(tx, nowMs, unknown);
-  const caps = new Map([...states.caps, ...others.caps]);
+  const unknown = found.flatMap(({ capIds }) => capIds.filter((id) => !known.has(id)));
+  const others = await lockStates(tx, nowMs, { accountIds: [], capIds: unknown });
   const { accounts } = states;
-  const taking: Taking = {
-    log: parts.log,
-    states: { accounts, caps },
-    nowMs,
-    charges: [],
-    jobs: undefined,
-  };
+  const caps = new Map([...states.caps, ...others.caps]);
+  const taking = takingOf(parts, { accounts, caps }, nowMs);
   const leases = new Map<string, LeftInLease>();
   const statements: Statement[] = [];
   const settlements: RowSettlement[] = [];
-  for (const [at, { request, lease }] of settles.entries()) {
-    const { usage } = request;
-    const hold = holds[at];
+  for (const [at, settle] of found.entries()) {
+    const { lease, held: hold, capIds } = settle;
+    const { usage } = settle.request;
     const left = lease && leftIn(leases, rows, lease.id);
     // A lease covers each of its open holds; a hold that it does not cover was settled before.
     const isCovered = lease === undefined || left === undefined || covers(left, lease);
@@ -116,13 +115,13 @@ export async function settleRows(
       before ??= taking.charges.find((charge) => charge.usage.requestId === usage.requestId);
       if (!isChecked) before ??= await settledBefore(tx, usage);
     }
-    const settlement = settleOne(taking, { request, held: hold }, before);
+    const settlement = settleOne(taking, settle, before);
     const isFromHold = hold !== undefined && settlement.fresh;
-    const isExceeded = areExceeded(taking.states, usage.accountId, capIdsOf(request, hold));
+    const isExceeded = areExceeded(taking.states, usage.accountId, capIds);
     settlements.push({ settlement, isFromHold, isExceeded });
     if (hold === undefined) continue;
     if (lease === undefined) {
-      const account = states.accounts.get(usage.accountId);
+      const account = accounts.get(usage.accountId);
       if (!settlement.fresh && account !== undefined) giveBack(account, caps, hold);
       statements.push(deleteHold(usage.requestId));
     } else if (settlement.fresh && left !== undefined) {
@@ -146,9 +145,8 @@ export async function settleOneHeld(
   held: HeldAmounts,
 ): Promise<Settlement> {
   const nowMs = parts.clock.nowMs();
-  const ids = { accountIds: [request.usage.accountId], capIds: capIdsOf(request, held) };
-  const states = await lockStates(tx, nowMs, ids);
-  const taking: Taking = { log: parts.log, states, nowMs, charges: [], jobs: undefined };
+  const ids = { accountIds: [request.usage.accountId], capIds: held.capIds ?? NO_IDS };
+  const taking = takingOf(parts, await lockStates(tx, nowMs, ids), nowMs);
   const settlement = settleOne(taking, { request, held }, undefined);
   const statements: Statement[] = [];
   writeAll(collected(statements), taking);
@@ -163,8 +161,7 @@ export function settleHeld(
   settles: readonly HeldSettle[],
 ): Settlement[] {
   const nowMs = parts.clock.nowMs();
-  const states = kept.ofSettles(tx, nowMs, settles);
-  const taking: Taking = { log: parts.log, states, nowMs, charges: [], jobs: undefined };
+  const taking = takingOf(parts, kept.ofSettles(tx, nowMs, settles), nowMs);
   const settlements: Settlement[] = [];
   for (const settle of settles) settlements.push(settleOne(taking, settle, undefined));
   writeAll(tx, taking);
@@ -182,6 +179,8 @@ interface Charge extends Taken {
 interface Settle {
   readonly request: SettleRequest;
   readonly held: HeldAmounts | undefined;
+  /** Caps in which the charge counts; default: those of the hold. */
+  readonly capIds?: readonly string[];
 }
 
 interface Taking {
@@ -192,15 +191,23 @@ interface Taking {
   jobs: (Pick<ChargedJob, 'capIds' | 'capsMs'> & { readonly usage: UsageRecord })[] | undefined;
 }
 
+function takingOf({ log }: SettleParts, states: States, nowMs: number): Taking {
+  return { log, states, nowMs, charges: [], jobs: undefined };
+}
+
 const NOTHING: Taken = { usdNano: ZERO, diemNano: ZERO };
 
-function settleOne(taking: Taking, { request, held }: Settle, before: Taken | undefined) {
+function settleOne(
+  taking: Taking,
+  { request, held, capIds = held?.capIds ?? NO_IDS }: Settle,
+  before: Taken | undefined,
+) {
   const { states, nowMs } = taking;
   const { usage, costNano } = request;
   const account = states.accounts.get(usage.accountId);
   let taken = before ?? NOTHING;
   if (before === undefined && account !== undefined) {
-    const cost = { costNano, capIds: capIdsOf(request, held), createdMs: usage.createdMs };
+    const cost = { costNano, capIds, createdMs: usage.createdMs };
     taken = takeCost(account, states.caps, cost, held, nowMs);
     const takenNano = taken.usdNano + taken.diemNano;
     assert(takenNano <= costNano, 'a charge is never above its cost');
@@ -224,7 +231,7 @@ function settleOne(taking: Taking, { request, held }: Settle, before: Taken | un
     taking.charges.push({ usage, usdNano, diemNano, creditDay, balanceAfterNano, reservedNano });
     if (usage.status === 'running') {
       const capsMs = held?.capsMs ?? usage.createdMs;
-      (taking.jobs ??= []).push({ usage, capIds: capIdsOf(request, held), capsMs });
+      (taking.jobs ??= []).push({ usage, capIds, capsMs });
     }
   }
   return { fresh: before === undefined, usdNano, diemNano, after };
@@ -234,10 +241,6 @@ function settleOne(taking: Taking, { request, held }: Settle, before: Taken | un
 export const ABOVE_HOLD = 'A cost was above its hold; only what was there was taken';
 
 const NO_IDS: readonly string[] = [];
-
-function capIdsOf({ capIds, usage }: SettleRequest, held: HeldAmounts | undefined) {
-  return held === undefined ? (capIds ?? [usage.keyId]) : (held.capIds ?? NO_IDS);
-}
 
 async function settledBefore(tx: Queryable, usage: UsageRecord): Promise<Taken | undefined> {
   const key = [usage.requestId, dayOf(usage.createdMs)];

@@ -129,10 +129,10 @@ export class LeaseSettles {
     const { requestId } = request.usage;
     this.#journaled.set(requestId, held);
     try {
-      const { lease } = settlingOf(request, held);
+      const { capIds, lease } = settlingOf(request, held);
       // Takes the amounts reported now, and no more.
       const taken = lease && { ...lease, ...amountsOf(request, held) };
-      await journal.add({ request, lease: taken, key });
+      await journal.add({ request, capIds, lease: taken, key });
     } catch (error) {
       // The settle waits for the database instead.
       this.#journaled.delete(requestId);
@@ -269,9 +269,9 @@ export class LeaseSettles {
 }
 
 function settlingOf(request: SettleRequest, held: LeasedHold): Settling {
-  const { lease, usdNano, dailyNano, grantedNano: reservedNano } = held;
-  if (lease === undefined) return { request, held };
-  return { request, held, lease: { id: lease.id, usdNano, dailyNano, reservedNano } };
+  const { capIds, lease, usdNano, dailyNano, grantedNano: reservedNano } = held;
+  if (lease === undefined) return { request, held, capIds };
+  return { request, held, capIds, lease: { id: lease.id, usdNano, dailyNano, reservedNano } };
 }
 
 function amountsOf({ costNano }: SettleRequest, held: LeasedHold) {

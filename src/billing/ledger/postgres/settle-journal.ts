@@ -223,7 +223,7 @@ function bigintsAsText(_key: string, value: unknown): unknown {
 }
 
 /** Also readable by earlier versions, which treat all caps as budgets. */
-function lineOf({ request: { capIds, ...request }, lease, key }: JournaledSettle): string {
+function lineOf({ request, capIds, lease, key }: JournaledSettle): string {
   const fence = key && { caller: key.caller, key: key.key, token: key.token };
   const from = {
     leaseId: lease?.id ?? request.usage.requestId,
@@ -267,7 +267,7 @@ function parseLine(line: string): JournaledSettle | undefined {
         ? rest
         : { ...rest, supplier: { ...supplier, nano: nano(BigInt(supplier.nano)) } };
     const capIds = [...new Set([allowanceId, ...(budgetIds ?? [])])];
-    const request = { usage, costNano: nano(BigInt(costNano)), capIds };
+    const request = { usage, costNano: nano(BigInt(costNano)) };
     const lease =
       from === undefined || from.isLast
         ? undefined
@@ -277,7 +277,7 @@ function parseLine(line: string): JournaledSettle | undefined {
             dailyNano: BigInt(from.dailyNano),
             reservedNano: BigInt(from.reservedNano),
           };
-    return { request, lease, key };
+    return { request, capIds, lease, key };
   } catch {
     // The incomplete last line of a killed process.
     return undefined;
