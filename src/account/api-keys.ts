@@ -72,7 +72,7 @@ export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined
       const isRevoked = await identity.revokeKey(context.caller.accountId, id);
       if (!isRevoked) throw new Fault('API_KEY_NOT_FOUND');
       // Other processes release their leases of its cap.
-      await parts.stores.ledger.recall(context.caller.accountId);
+      await parts.stores.ledger.holds.recall(context.caller.accountId);
       await context.json(200, { success: true });
     }),
     get(`${PATH}/:id`, 'admin', GET_KEY, async (context) => {

@@ -72,7 +72,7 @@ export function childKeyRoutes(parts: AccountParts): Route[] {
       if (key?.parentId !== keyId || !(await identity.revokeKey(accountId, id))) {
         throw new Fault('API_KEY_NOT_FOUND');
       }
-      await ledger.recall(accountId);
+      await ledger.holds.recall(accountId);
       await context.json(200, { success: true });
     }),
   ];

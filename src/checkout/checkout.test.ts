@@ -122,8 +122,7 @@ function cardPayments(fixture: StoreFixture): void {
   }
 
   async function debtOf(): Promise<bigint> {
-    const debts = await farebox.app.stores.ledger.debts();
-    return debts.find((one) => one.accountId === accountId)?.debtNano ?? 0n;
+    return (await farebox.app.stores.ledger.funds(accountId)).debtNano;
   }
 
   test('a paid checkout is credited once, in any order and number of its events', async () => {

@@ -113,7 +113,7 @@ A running server rejects the key within 3 seconds.`)
     .action((id, options) =>
       cli.withAccount(options, async ({ stores, account }) => {
         if (!(await stores.identity.revokeKey(account.id, id))) throw unknownKey(id, account);
-        await stores.ledger.recall(account.id);
+        await stores.ledger.holds.recall(account.id);
         cli.print({ id, revoked: true }, `Revoked the key ${id}\n`);
       }),
     );

@@ -3,7 +3,7 @@
  * table. One of the two is SQLite, the other is SQLite or PostgreSQL.
  */
 import { dayOf } from '../core/clock.ts';
-import type { AuditReport, Ledger } from '../billing/ledger/ledger.ts';
+import { type AuditReport, type Ledger, firstDay } from '../billing/ledger/ledger.ts';
 import type { Parameter, Queryable, Store } from '../db/db.ts';
 import type { Stores } from './stores.ts';
 
@@ -48,7 +48,7 @@ export interface Move {
 export async function moveDatabase(move: Move): Promise<MoveReport> {
   const { source, target, nowMs, onProgress } = move;
   await refuseRows(target.store, await tablesOf(source.store));
-  await makeDays(source.ledger, target.ledger, nowMs);
+  await makeDays(source.store, target.ledger, nowMs);
   const copied = await copyRows(source.store, target.store, onProgress);
   const [before, after] = [await source.ledger.audit(), await target.ledger.audit()];
   const isSame =
@@ -113,9 +113,9 @@ async function refuseRows(store: Store, tables: readonly Table[]): Promise<void>
 }
 
 /** Creates the partitions of all days that have rows. */
-async function makeDays(source: Ledger, target: Ledger, nowMs: number): Promise<void> {
+async function makeDays(source: Store, target: Ledger, nowMs: number): Promise<void> {
   const today = dayOf(nowMs);
-  const first = (await source.firstDay()) ?? today;
+  const first = (await firstDay(source)) ?? today;
   await target.prepareDays(Math.max(first, today - MOST_DAYS), today + 2);
 }
 

@@ -2,7 +2,7 @@
 import { type Identity, walletAccountId } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
 import { formatUsd } from '../core/money.ts';
-import { type HouseAccount, type Ledger, availableIn } from '../billing/ledger/ledger.ts';
+import { type HouseAccount, type Ledger, availableIn, dropCaps } from '../billing/ledger/ledger.ts';
 import { type LedgerPostings, ledgerNetwork } from '../payments/payments.ts';
 
 interface PostingParts {
@@ -66,7 +66,7 @@ export function walletPostings({ ledger, identity }: PostingParts): LedgerPostin
           usdLimitNano: limits.usdNano,
           diemLimitNano: limits.diemNano,
         }),
-      drop: (tx, ids) => ledger.dropCaps(tx, ids),
+      drop: dropCaps,
     },
   };
 }

@@ -51,7 +51,7 @@ export function operatorKeyRoutes(parts: AccountParts): Route[] {
       const { id } = await accountOf(parts, context);
       const isRevoked = await identity.revokeKey(id, context.parameters['keyId'] ?? '');
       if (!isRevoked) throw new Fault('API_KEY_NOT_FOUND');
-      await parts.stores.ledger.recall(id);
+      await parts.stores.ledger.holds.recall(id);
       await context.json(200, { success: true });
     }),
   ];

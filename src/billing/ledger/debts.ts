@@ -123,27 +123,15 @@ async function lockAccount(
 
 /** Debts are rare; the next run collects the rest. */
 const MAX_DEBTS = 128;
-/** Debts that can be collected: those of accounts with a balance. */
-const COLLECTIBLE = 'AND balance_nano > held_nano';
-
-export interface Debt {
-  readonly accountId: string;
-  readonly debtNano: Nano;
-}
-
-export async function debtsOf(store: Queryable, which = ''): Promise<readonly Debt[]> {
-  const rows = await store.query<{ id: string; debt_nano: bigint }>(
-    `SELECT id, debt_nano FROM ledger_account WHERE debt_nano > 0 ${which}
-     ORDER BY debt_nano DESC, id LIMIT $1`,
-    [MAX_DEBTS],
-  );
-  return rows.map((row) => ({ accountId: row.id, debtNano: nano(row.debt_nano) }));
-}
 
 /** Pays debts from balances that were held when the debt was recorded. */
 export async function collectDebts(store: Store, ids: Ids, context: PostingContext): Promise<void> {
-  for (const { accountId } of await debtsOf(store, COLLECTIBLE)) {
-    await store.transaction((tx) => payDebt(tx, accountId, `debt-${ids.uuid()}`, context));
+  const accounts = await store.query<{ id: string }>(
+    `SELECT id FROM ledger_account WHERE debt_nano > 0 AND balance_nano > held_nano
+     ORDER BY debt_nano DESC, id LIMIT ${MAX_DEBTS}`,
+  );
+  for (const { id } of accounts) {
+    await store.transaction((tx) => payDebt(tx, id, `debt-${ids.uuid()}`, context));
   }
 }
 

@@ -15,7 +15,6 @@ import { type Queryable, type Store, byStore } from '../../db/db.ts';
 import {
   type CapSettings,
   dropBudget,
-  dropCaps,
   dropEndedBudgets,
   isOtherwiseAllocated,
   isOtherwiseHeld,
@@ -30,12 +29,10 @@ import {
   runAudit,
 } from './audit.ts';
 import {
-  type Debt,
   type PostingContext,
   type Reversal,
   type ReversalRequest,
   collectDebts,
-  debtsOf,
   payDebt,
   receivedFrom,
   reverseCredit,
@@ -56,7 +53,7 @@ import type {
   UsageRecord,
 } from './records.ts';
 import { type OperatorMove, type OperatorMoveResult, moveOnce } from './operator-moves.ts';
-import { type KeptFrom, dropOld, firstDay, prepareDays } from './retention.ts';
+import { type KeptFrom, dropOld, prepareDays } from './retention.ts';
 import { refusalByCap } from './row-holds.ts';
 import { settleRows } from './settle.ts';
 import {
@@ -70,19 +67,20 @@ import {
 export { LEDGER_MIGRATIONS } from './migrations.ts';
 export type { CapPeriod, CapRefusal, HoldRefusal } from '../rules.ts';
 export type { AuditReport } from './audit.ts';
-export { type Debt, type Reversal, type ReversalRequest, availableIn } from './debts.ts';
+export { type Reversal, type ReversalRequest, availableIn } from './debts.ts';
 export {
   type CapSettings,
   NOTHING_SPENT,
   type Spending,
   cappedSpending,
   countBudgetCaps,
+  dropCaps,
   periodStartDay,
   spendingOfCap,
   spendingSince,
 } from './caps.ts';
 export type { OperatorMove, OperatorMoveResult } from './operator-moves.ts';
-export type { KeptFrom } from './retention.ts';
+export { type KeptFrom, firstDay } from './retention.ts';
 export { expectedSettlement } from './settle.ts';
 export { spentEver } from './spent-ever.ts';
 export type { AccountFigures, CapUse } from './account-figures.ts';
@@ -312,10 +310,6 @@ export class Ledger {
     return { nowMs: this.#clock.nowMs(), heldOf: (id) => this.holds.heldOf(id) };
   }
 
-  debts(): Promise<readonly Debt[]> {
-    return debtsOf(this.#store);
-  }
-
   receivedFrom(house: HouseAccount, tx: Queryable = this.#store): Promise<Nano> {
     return receivedFrom(tx, house);
   }
@@ -359,10 +353,6 @@ export class Ledger {
     if (isOther) await this.holds.changed(tx, settings.accountId);
   }
 
-  async recall(accountId: string): Promise<void> {
-    await this.holds.recall(accountId);
-  }
-
   async setBudgetLimit(
     tx: Queryable,
     accountId: string,
@@ -382,10 +372,6 @@ export class Ledger {
 
   async dropEndedBudgets(): Promise<void> {
     await dropEndedBudgets(this.#store, this.#clock.nowMs());
-  }
-
-  async dropCaps(tx: Queryable, ids: readonly string[]): Promise<void> {
-    await dropCaps(tx, ids);
   }
 
   async balances(accountId: string): Promise<Balances & { readonly allocationNano: Nano }> {
@@ -419,10 +405,6 @@ export class Ledger {
       diemNano: nano(dailyLeft(account, this.#clock.nowMs())),
       allocationNano: nano(account.dailyAllocationNano),
     };
-  }
-
-  firstDay(): Promise<number | undefined> {
-    return firstDay(this.#store);
   }
 
   prepareDays(fromDay: number, untilDay: number): Promise<void> {

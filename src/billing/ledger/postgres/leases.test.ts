@@ -136,17 +136,9 @@ describe('leases of several processes', () => {
     for (let time = 0; time < 2; time += 1) await settled(process, await held(process, accountId));
   }
 
-  const settled = (
-    { ledger }: Process,
-    hold: Hold,
-    costNano: Nano = hold.grantedNano,
-    caps: CapIds = {},
-  ) => {
+  const settled = ({ ledger }: Process, hold: Hold, costNano: Nano = hold.grantedNano) => {
     const { accountId, requestId } = hold;
-    return ledger.holds.settle(
-      { ...bill(systemClock(), requestId, costNano, { accountId }), ...caps },
-      hold,
-    );
+    return ledger.holds.settle(bill(systemClock(), requestId, costNano, { accountId }), hold);
   };
 
   /** Runs one request to its end; retries while credit is held, as `CreditWaits` does. */
@@ -325,7 +317,7 @@ describe('leases of several processes', () => {
     // One clock is ahead: for the other process the period has not begun yet.
     second.skew.ms = DAY_MS;
     assert.deepEqual(await buyAll([second], accountId, 40, [caps]), { sold: 40 });
-    await first.ledger.recall(accountId);
+    await first.ledger.holds.recall(accountId);
     assert.deepEqual(await buyAll([first], accountId, 20, [caps]), { sold: 20 });
     await assertClean(first);
     await settled(first, late.hold);
@@ -383,7 +375,7 @@ describe('leases of several processes', () => {
     for (const hold of [first, second]) await settled(process, hold);
     // A lease of a busy account may be requested concurrently.
     await until(async () => {
-      await process.ledger.recall(accountId);
+      await process.ledger.holds.recall(accountId);
       return (await leased(process, accountId)) === 0n;
     }, 'that all of it is given back');
     await assertClean(process);
@@ -511,10 +503,10 @@ describe('leases of several processes', () => {
     const caps = { capIds: ['cap-lowered'] };
     await setCap(first, accountId, 'cap-lowered', 400n);
     for (let time = 0; time < 2; time += 1)
-      await settled(first, await held(first, accountId, PRICE, caps), PRICE, caps);
+      await settled(first, await held(first, accountId, PRICE, caps), PRICE);
     const open = await held(first, accountId, nano(20n * PRICE), caps);
     await setCap(first, accountId, 'cap-lowered', 1n);
-    await settled(first, open, PRICE, caps);
+    await settled(first, open, PRICE);
     assert.equal(await buy(first, accountId, caps), 'cap-usd');
   });
 
@@ -590,7 +582,7 @@ describe('leases of several processes', () => {
     const accountId = await fund(process, usdToNano('1'));
     await comeBack(process, accountId);
     const hold = await held(process, accountId);
-    await process.ledger.recall(accountId);
+    await process.ledger.holds.recall(accountId);
     assert.equal(await leased(process, accountId), BigInt(PRICE));
     lose('transaction');
     await assert.rejects(settled(process, hold), StoreUnavailable);
@@ -625,7 +617,7 @@ describe('leases of several processes', () => {
     const both = { capIds: [...key.capIds, ...budget.capIds] };
     const hold = await held(behind, accountId, PRICE, both);
     assert.equal(await buy(ahead, accountId, key), 'sold');
-    await settled(behind, hold, PRICE, both);
+    await settled(behind, hold, PRICE);
     for (const { ledger } of [behind, ahead]) await ledger.stop();
     await assertClean(behind);
   });
@@ -679,7 +671,7 @@ describe('leases of several processes', () => {
     await setCap(first, accountId, 'late', 1_000n);
     const caps = { capIds: ['late-key', 'late'] };
     const ofCap = (): Promise<Hold> => held(first, accountId, PRICE, caps);
-    for (let at = 0; at < 2; at += 1) await settled(first, await ofCap(), PRICE, caps);
+    for (let at = 0; at < 2; at += 1) await settled(first, await ofCap(), PRICE);
     const open = [await ofCap(), await ofCap()];
     first.stopped.is = true;
     await soon('the lease is given back', async () => (await leased(second, accountId)) === 0n);
@@ -692,12 +684,12 @@ describe('leases of several processes', () => {
     assert.ok(spent.ok);
     await settled(second, spent.hold);
     first.stopped.is = false;
-    const late = await Promise.all(open.map((hold) => settled(first, hold, PRICE, caps)));
+    const late = await Promise.all(open.map((hold) => settled(first, hold, PRICE)));
     const taken = new Set<bigint>(late.map(({ usdNano }) => usdNano));
     assert.deepEqual(taken, new Set([0n, PRICE]));
     assert.ok(late.every(({ fresh }) => fresh));
     assert.equal((await second.ledger.balances(accountId)).usdNano, 0n);
-    const again = await Promise.all(open.map((hold) => settled(first, hold, PRICE, caps)));
+    const again = await Promise.all(open.map((hold) => settled(first, hold, PRICE)));
     assert.ok(again.every(({ fresh }) => !fresh));
     await assertClean(second);
     const counted = await cappedSpending(second.store, ['late-key', 'late'], Date.now());
@@ -729,7 +721,7 @@ describe('leases of several processes', () => {
     await systemClock().sleep(DEAD_AFTER_MS);
     for (let time = 0; time < 3; time += 1) {
       await settled(process, await held(process, accountId));
-      await process.ledger.recall(accountId);
+      await process.ledger.holds.recall(accountId);
       await assertClean(process);
     }
     await settled(other, hold);
