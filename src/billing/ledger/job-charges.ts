@@ -10,6 +10,7 @@ import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
 import type { Balances, RequestMetadata, UsageRecord } from './records.ts';
+import { ADD_TO_DAY } from './charge-sums.ts';
 import { MARK_LATE } from './report-sums.ts';
 import { type Writer, insertTransfer } from './states.ts';
 
@@ -18,15 +19,6 @@ const RUNNING = `SELECT COALESCE(replica, '') AS engine FROM ledger_usage
 const CLOSE = `UPDATE ledger_usage SET status = $4, attempts = $5, latency_ms = $6, replica = $7,
   extras = $8, cost_nano = $9, cost_lines = $10 WHERE request_id = $1 AND day = $2 AND account_id = $3 AND status = 'running'
   RETURNING usd_nano, diem_nano, metadata`;
-const ADD_JOB = `INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, engine, requests,
-  errors, prompt_tokens, completion_tokens, usd_nano, diem_nano, cost_nano)
-  VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0, $7, $8, CAST($9 AS BIGINT))
-  ON CONFLICT (account_id, day, key_id, model_id, engine) DO UPDATE SET
-  requests = ledger_usage_day.requests + excluded.requests,
-  usd_nano = ledger_usage_day.usd_nano + excluded.usd_nano,
-  diem_nano = ledger_usage_day.diem_nano + excluded.diem_nano,
-  cost_nano = COALESCE(ledger_usage_day.cost_nano + excluded.cost_nano, ledger_usage_day.cost_nano,
-  excluded.cost_nano)`;
 
 export interface ChargedJob extends Balances {
   readonly capIds: readonly string[];
@@ -62,13 +54,17 @@ export async function closeCharge(
   if (row === undefined) return undefined;
   // A job is closed once, after its settle.
   if (nowMs - day * DAY_MS >= DAY_MS) await tx.query(MARK_LATE, [day, `${requestId}:closed`]);
+  const { usd_nano: usd, diem_nano: diem } = row;
   const key = [accountId, day, keyId, modelId];
   const costNano = supplier === undefined ? null : supplier.nano;
+  // A job has no tokens.
   if (charged.engine !== replica) {
-    // A job is charged before its engine is known.
-    await tx.query(ADD_JOB, [...key, charged.engine, -1, -row.usd_nano, -row.diem_nano, null]);
-    await tx.query(ADD_JOB, [...key, replica, 1, row.usd_nano, row.diem_nano, costNano]);
-  } else if (costNano !== null) await tx.query(ADD_JOB, [...key, replica, 0, 0n, 0n, costNano]);
+    // It is charged before its engine is known.
+    await tx.query(ADD_TO_DAY, [...key, charged.engine, -1, 0, 0, 0, -usd, -diem, null]);
+    await tx.query(ADD_TO_DAY, [...key, replica, 1, 0, 0, 0, usd, diem, costNano]);
+  } else if (costNano !== null) {
+    await tx.query(ADD_TO_DAY, [...key, replica, 0, 0, 0, 0, 0n, 0n, costNano]);
+  }
   const [job] = await tx.query<{ cap_ids: string; created_ms: bigint }>(
     'DELETE FROM ledger_job WHERE request_id = $1 RETURNING cap_ids, created_ms',
     [requestId],
@@ -77,7 +73,7 @@ export async function closeCharge(
   const capIds = job === undefined ? [usage.keyId] : (JSON.parse(job.cap_ids) as string[]); // own JSON
   const capsMs = Number(job?.created_ms ?? createdMs);
   const tags = JSON.parse(row.metadata ?? '{}') as RequestMetadata; // written by this folder
-  return { usdNano: nano(row.usd_nano), diemNano: nano(row.diem_nano), capIds, capsMs, tags };
+  return { usdNano: nano(usd), diemNano: nano(diem), capIds, capsMs, tags };
 }
 
 export function insertJob(
