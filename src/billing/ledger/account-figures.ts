@@ -5,7 +5,7 @@ import { type Nano, nano } from '../../core/money.ts';
 import { type Queryable, Whole, maybe, placesFrom, rowShape } from '../../db/db.ts';
 import { LIMIT_PERIODS } from '../../identity/identity.ts';
 import { periodStartMs } from '../rules.ts';
-import { NET_DIEM, NET_USD } from './usage-sums.ts';
+import { NET_DIEM, NET_USD, total } from './usage-sums.ts';
 
 export interface AccountFigures {
   /** Posted USD, including what open requests hold. */
@@ -20,7 +20,7 @@ export async function accountFigures(
   nowMs: number,
 ): Promise<ReadonlyMap<string, AccountFigures>> {
   const rows = await store.query<{ id: string; balance_nano: bigint; spent: bigint }>(
-    `SELECT id, balance_nano, (SELECT CAST(COALESCE(sum(${NET_USD} + ${NET_DIEM}), 0) AS BIGINT)
+    `SELECT id, balance_nano, (SELECT ${total(`${NET_USD} + ${NET_DIEM}`)}
        FROM ledger_usage_day WHERE account_id = ledger_account.id AND day = $1) AS spent
      FROM ledger_account WHERE id IN (${placesFrom(2, accountIds)})`,
     [dayOf(nowMs), ...accountIds],

@@ -4,7 +4,7 @@
  */
 import { dayOf, dayStartMs } from '../../core/clock.ts';
 import { type Parameter, type ScannedPage, type Store, scanDown } from '../../db/db.ts';
-import { daysWith } from './report-sums.ts';
+import { daysWith, reportReader } from './report-sums.ts';
 import {
   type ReceiptConditions,
   RECEIPT_COLUMNS,
@@ -12,6 +12,7 @@ import {
   conditionsOf,
   rareOf,
 } from './receipts.ts';
+import { equalTo } from './usage-sums.ts';
 
 /** A list of one account is faster by `receiptsOf`. */
 export interface AllReceiptsFilter extends ReceiptConditions {
@@ -81,15 +82,11 @@ async function* daysToRead(
   below: string | undefined,
 ): AsyncGenerator<readonly [string, string]> {
   const lastDay = below === undefined ? toDay : Math.min(toDay, dayOfId(below));
-  const equal = [
-    ...(modelId === undefined ? [] : [['model_id', modelId] as const]),
-    ...(engine === undefined ? [] : [['engine', engine] as const]),
-  ];
+  const equal = equalTo({ modelId, engine });
   // The receipt of a request can be of the day after its id.
   const range = { fromDay, toDay: lastDay + 1, equal, nowMs };
-  const reader = store.dialect === 'sqlite' ? store.readerFor('') : store;
   const { until, days } =
-    equal.length === 0 ? { until: 0, days: new Set() } : await daysWith(reader, range);
+    equal.length === 0 ? { until: 0, days: new Set() } : await daysWith(reportReader(store), range);
   for (let day = lastDay; day >= fromDay; day -= 1) {
     if (day + 1 >= until || days.has(day) || days.has(day + 1)) yield [idAt(day), idAt(day + 1)];
   }

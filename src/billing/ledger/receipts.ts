@@ -7,7 +7,7 @@
  */
 import { dayOf, dayStartMs } from '../../core/clock.ts';
 import type { Parameter, Queryable } from '../../db/db.ts';
-import { type AnyUsageFilter, matching } from './usage-sums.ts';
+import { type AnyUsageFilter, matching, total } from './usage-sums.ts';
 
 export interface UsageRow {
   readonly request_id: string;
@@ -258,7 +258,7 @@ export function rareOf(filter: ReceiptConditions): { readonly sql: string; reado
 export async function countReceipts(store: Queryable, filter: AnyUsageFilter): Promise<number> {
   const { from, parameters } = matching(filter);
   const [row] = await store.query<{ total: bigint }>(
-    `SELECT CAST(COALESCE(sum(requests), 0) AS BIGINT) AS total ${from}`,
+    `SELECT ${total('requests')} AS total ${from}`,
     parameters,
   );
   return Number(row?.total ?? 0n);

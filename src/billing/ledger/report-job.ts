@@ -6,7 +6,7 @@
 import { type Clock, HOUR_MS, SECOND_MS, dayOf } from '../../core/clock.ts';
 import type { Log } from '../../core/log.ts';
 import type { Queryable, Statement, Store } from '../../db/db.ts';
-import { ALL, BY_KEY, BY_TAG, SPANS, type Source, isStored } from './report-sums.ts';
+import { ALL, BY_KEY, BY_TAG, SPANS, type Source, isStored, reportReader } from './report-sums.ts';
 
 /** The job adds a day this long after its end. Clocks of processes differ by less. */
 const ADD_AFTER_MS = HOUR_MS;
@@ -122,8 +122,7 @@ async function* worksOf(
   day: number,
   { after, isAgain }: { readonly after: number; readonly isAgain: boolean },
 ): AsyncGenerator<Work> {
-  // The read of a SQLite file runs in a child process; replicas of PostgreSQL could be late.
-  const reader = store.dialect === 'sqlite' ? store.readerFor('') : store;
+  const reader = reportReader(store);
   for (const [table, columns, source] of OF_ONE_DAY) {
     const rows = await reader.query<SumsRow>(
       `SELECT day, ${columns}, ${summed(source)} FROM (SELECT day, ${columns}, ${source.columns}

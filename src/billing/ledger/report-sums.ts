@@ -8,7 +8,7 @@
  * time.
  */
 import { dayOf } from '../../core/clock.ts';
-import type { Migration, Parameter, Queryable } from '../../db/db.ts';
+import type { Migration, Parameter, Queryable, Store } from '../../db/db.ts';
 
 const TAG_COLUMNS = `requests BIGINT NOT NULL,
   errors BIGINT NOT NULL,
@@ -137,15 +137,20 @@ export interface ReportSource {
   readonly parameters: Parameter[];
 }
 
-type Condition = readonly [column: string, value: string | number];
+export type Condition = readonly [column: string, value: string];
 
 interface Wanted {
   readonly fromDay: number;
   readonly toDay: number;
   readonly columns: readonly string[];
   /** Conditions on columns of the rows; for accounts only a model or an engine. */
-  readonly equal: readonly (readonly [column: string, value: string])[];
+  readonly equal: readonly Condition[];
   readonly nowMs: number;
+}
+
+/** SQLite reads in a child process. On PostgreSQL the statements of a report read from one server. */
+export function reportReader(store: Store): Queryable {
+  return store.dialect === 'sqlite' ? store.readerFor('') : store;
 }
 
 /** Returns the rows of a report, which the caller sums; without a kind those by day and key. */
@@ -164,7 +169,7 @@ export async function reportSource(
     sums: string,
     from: number,
     end: number,
-    values: readonly Condition[] = equal,
+    values: readonly (readonly [column: string, value: Parameter])[] = equal,
   ) => {
     const conditions = values.map(([name, value]) => ` AND ${name} = $${parameters.push(value)}`);
     const days = `day >= $${parameters.push(from)} AND day < $${parameters.push(end)}`;

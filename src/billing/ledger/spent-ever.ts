@@ -9,6 +9,7 @@ import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { nano } from '../../core/money.ts';
 import type { Queryable, Store } from '../../db/db.ts';
 import { NOTHING_SPENT, type Spending } from './caps.ts';
+import { total } from './usage-sums.ts';
 
 /** Days before today that can still be charged, because requests run past midnight. */
 const OPEN_DAYS = 1;
@@ -29,7 +30,6 @@ interface SumsRow {
   readonly key_diem: bigint;
 }
 
-const total = (what: string): string => `CAST(COALESCE(sum(${what}), 0) AS BIGINT)`;
 const ofKey = (column: string): string => total(`CASE WHEN key_id = $2 THEN ${column} ELSE 0 END`);
 
 const sums = `${total('usd_nano')} AS usd, ${total('diem_nano')} AS diem,

@@ -3,7 +3,7 @@
  * receipts. A failed and refunded job counts as a request and as an error, with an amount of zero.
  */
 import type { Parameter, Queryable, Store } from '../../db/db.ts';
-import { type ReportKind, reportSource } from './report-sums.ts';
+import { type Condition, type ReportKind, reportReader, reportSource } from './report-sums.ts';
 
 export interface UsageSums {
   readonly requests: bigint;
@@ -48,21 +48,26 @@ interface UsagePage {
 export const NET_USD = '(usd_nano - refunded_usd_nano)';
 export const NET_DIEM = '(diem_nano - refunded_diem_nano)';
 const NET_SPENT = `sum(${NET_USD} + ${NET_DIEM})`;
-const SUMS = [
-  ...['requests', 'errors', 'prompt_tokens', 'completion_tokens'].map((name) => [name, name]),
-  ['usd_nano', NET_USD],
-  ['diem_nano', NET_DIEM],
-];
-const ADDED_UP = SUMS.map(
-  ([name, sum]) => `CAST(COALESCE(sum(${sum}), 0) AS BIGINT) AS ${name}`,
-).join(', ');
 
-/** Returns `FROM … WHERE …` for the matching rollups, or tag rollups if a tag is named. */
-export function matching(filter: AnyUsageFilter, isByTag = filter.tag !== undefined) {
-  const { accountId, fromDay, toDay, keyId, modelId, engine, tag, tagValue } = filter;
-  const parameters: (string | number)[] = [fromDay, toDay];
-  let from = `FROM ledger_usage_${isByTag ? 'tag' : 'day'} WHERE day >= $1 AND day <= $2`;
-  const conditions = [
+/** The sum of an expression over all rows; 0 without rows. */
+export function total(what: string): string {
+  return `CAST(COALESCE(sum(${what}), 0) AS BIGINT)`;
+}
+
+const COUNTS = ['requests', 'errors', 'prompt_tokens', 'completion_tokens'];
+const COUNTED = COUNTS.map((name) => `${total(name)} AS ${name}`).join(', ');
+const ADDED_UP = `${COUNTED}, ${total(NET_USD)} AS usd_nano, ${total(NET_DIEM)} AS diem_nano`;
+
+/** The conditions of a filter on columns of the rollups. */
+export function equalTo({
+  accountId,
+  keyId,
+  modelId,
+  engine,
+  tag,
+  tagValue,
+}: Omit<AnyUsageFilter, 'fromDay' | 'toDay'>): Condition[] {
+  const columns = [
     ['account_id', accountId],
     ['key_id', keyId],
     ['model_id', modelId],
@@ -70,9 +75,14 @@ export function matching(filter: AnyUsageFilter, isByTag = filter.tag !== undefi
     ['name', tag],
     ['value', tagValue],
   ] as const;
-  for (const [column, wanted] of conditions) {
-    if (wanted !== undefined) from += ` AND ${column} = $${parameters.push(wanted)}`;
-  }
+  return columns.flatMap(([name, value]) => (value === undefined ? [] : [[name, value] as const]));
+}
+
+/** Returns `FROM … WHERE …` for the matching rollups, or tag rollups if a tag is named. */
+export function matching(filter: AnyUsageFilter, isByTag = filter.tag !== undefined) {
+  const parameters: (string | number)[] = [filter.fromDay, filter.toDay];
+  let from = `FROM ledger_usage_${isByTag ? 'tag' : 'day'} WHERE day >= $1 AND day <= $2`;
+  for (const [name, value] of equalTo(filter)) from += ` AND ${name} = $${parameters.push(value)}`;
   return { from, parameters };
 }
 
@@ -92,10 +102,17 @@ export function usageDays(
   );
 }
 
-export async function countUsageDays(store: Queryable, filter: UsageFilter): Promise<number> {
-  const { from, parameters } = matching(filter);
+export function countUsageDays(store: Queryable, filter: UsageFilter): Promise<number> {
+  return countGroups(store, dayColumns(filter), matching(filter));
+}
+
+async function countGroups(
+  store: Queryable,
+  columns: string,
+  { from, parameters }: ReturnType<typeof matching>,
+): Promise<number> {
   const [row] = await store.query<{ total: bigint }>(
-    `SELECT count(*) AS total FROM (SELECT DISTINCT ${dayColumns(filter)} ${from}) days`,
+    `SELECT count(*) AS total FROM (SELECT DISTINCT ${columns} ${from}) groups_found`,
     parameters,
   );
   return Number(row?.total ?? 0n);
@@ -135,13 +152,8 @@ export function usageTags(
   );
 }
 
-export async function countUsageTags(store: Queryable, filter: UsageFilter): Promise<number> {
-  const { from, parameters } = matching(filter, true);
-  const [row] = await store.query<{ total: bigint }>(
-    `SELECT count(*) AS total FROM (SELECT DISTINCT name, value ${from}) tags`,
-    parameters,
-  );
-  return Number(row?.total ?? 0n);
+export function countUsageTags(store: Queryable, filter: UsageFilter): Promise<number> {
+  return countGroups(store, 'name, value', matching(filter, true));
 }
 
 /** As `usageTags` of all accounts; reads the sums of past days for reports if they have the groups. */
@@ -150,23 +162,17 @@ export async function tagSums(
   filter: AnyUsageFilter,
   { limit, nowMs }: Pick<CostQuery, 'limit' | 'nowMs'>,
 ): Promise<readonly UsageTagRow[]> {
-  const { fromDay, toDay, ...conditions } = filter;
-  if (Object.values(conditions).some((value) => value !== undefined)) {
-    return usageTags(store.readerFor(''), filter, { limit, offset: 0 });
-  }
+  const { fromDay, toDay } = filter;
+  const equal = equalTo(filter);
+  if (equal.length > 0) return usageTags(store.readerFor(''), filter, { limit, offset: 0 });
   const reader = reportReader(store);
-  const wanted = { fromDay, toDay, columns: ['name', 'value'], equal: [], nowMs };
+  const wanted = { fromDay, toDay, columns: ['name', 'value'], equal, nowMs };
   const { from, parameters } = await reportSource(reader, 'tag', wanted);
   return reader.query<UsageTagRow>(
     `SELECT name, value, ${TAG_SUMS} ${from} GROUP BY name, value
      ORDER BY name, ${SPENT} DESC, value LIMIT $${parameters.push(limit)}`,
     parameters,
   );
-}
-
-/** SQLite reads in a child process. On PostgreSQL the statements of a report read from one server. */
-function reportReader(store: Store): Queryable {
-  return store.dialect === 'sqlite' ? store.readerFor('') : store;
 }
 
 export type UsageGrouping = 'day' | 'model_id' | 'account_id' | 'key_id' | 'engine';
@@ -199,14 +205,9 @@ export interface CostGroup extends UsageGroup {
 }
 
 const SPENT = 'sum(usd_nano + diem_nano)';
-const TAG_SUMS = SUMS.map(([name]) => `CAST(COALESCE(sum(${name}), 0) AS BIGINT) AS ${name}`).join(
-  ', ',
-);
-const COST_SUMS = [
-  TAG_SUMS,
-  'CAST(sum(cost_nano) AS BIGINT) AS cost_nano',
-  'CAST(COALESCE(sum(uncosted), 0) AS BIGINT) AS uncosted',
-].join(', ');
+const TAG_SUMS = `${COUNTED}, ${total('usd_nano')} AS usd_nano, ${total('diem_nano')} AS diem_nano`;
+const COST_SUMS = `${TAG_SUMS}, CAST(sum(cost_nano) AS BIGINT) AS cost_nano,
+  ${total('uncosted')} AS uncosted`;
 
 type CostFilter = Omit<AnyUsageFilter, 'tag' | 'tagValue'>;
 
@@ -225,16 +226,8 @@ export async function costGroups(
   filter: CostFilter,
   { by, limit, nowMs }: CostQuery,
 ): Promise<readonly CostGroup[]> {
-  const { fromDay, toDay, accountId, keyId, modelId, engine } = filter;
-  const conditions = [
-    ['account_id', accountId],
-    ['key_id', keyId],
-    ['model_id', modelId],
-    ['engine', engine],
-  ] as const;
-  const equal = conditions.flatMap(([name, value]) =>
-    value === undefined ? [] : [[name, value] as const],
-  );
+  const { fromDay, toDay } = filter;
+  const equal = equalTo(filter);
   const kind = reportKind(by, equal);
   const reader = kind === undefined ? store.readerFor('') : reportReader(store);
   const wanted = { fromDay, toDay, columns: by, equal, nowMs };
@@ -245,7 +238,7 @@ export async function costGroups(
 /** The stored sums that have these groups and conditions; `undefined`: only those of each day. */
 function reportKind(
   by: readonly UsageGrouping[],
-  equal: readonly (readonly [column: string, value: string])[],
+  equal: readonly Condition[],
 ): ReportKind | undefined {
   const isOfAccounts = (name: string) => name === 'account_id' || name === 'key_id';
   if (equal.some(([name]) => isOfAccounts(name))) return undefined;
