@@ -381,69 +381,73 @@ describe('hostile payers and nodes of Base', () => {
   });
 });
 
-test('a payment that reaches the chain days after its row was opened is found', async (t) => {
-  const node = await startAlteredNode('');
-  t.after(() => node.stop());
-  const word = (text: string): Hex => `0x${text.padStart(64, '0')}`;
-  const payer = newAddress();
-  const usedIn = 999_000;
-  const log = {
-    address: USDC,
-    topics: [
-      toEventSelector('AuthorizationUsed(address,bytes32)'),
-      word(payer.slice(2).toLowerCase()),
-      word('5'),
-    ],
-    data: '0x',
-    blockNumber: numberToHex(usedIn),
-    transactionHash: word('1'),
-    logIndex: '0x0',
-  };
-  const transfer = {
-    ...log,
-    topics: [
-      toEventSelector('Transfer(address,address,uint256)'),
-      word(payer.slice(2).toLowerCase()),
-      word(payTo.slice(2)),
-    ],
-    data: numberToHex(5_000_000, { size: 32 }),
-    logIndex: '0x1',
-  };
-  node.alter = async ({ method, params }) => {
-    if (method === 'eth_getBlockByNumber')
-      return { result: { number: '0xf4240', timestamp: '0x1' } };
-    if (method === 'eth_call') return { result: word('1') };
-    if (method === 'eth_getTransactionReceipt') {
-      const { blockNumber, transactionHash } = log;
-      return { result: { status: '0x1', logs: [log, transfer], blockNumber, transactionHash } };
-    }
-    assert.equal(method, 'eth_getLogs');
-    const { fromBlock, toBlock } = params[0] as { fromBlock: Hex; toBlock: Hex };
-    const isInside = Number(fromBlock) <= usedIn && usedIn <= Number(toBlock);
-    return { result: isInside ? [log] : [] };
-  };
-  const { client } = openEvmNodes(node.url, systemClock());
-  const amounts = { value: 5_000_000n, validAfter: 0n, validBefore: MAX_UINT256 };
-  const attempt = {
-    transaction: undefined,
-    raw: undefined,
-    startHeight: 90n,
-    startBlock: undefined,
-    expiresAt: MAX_UINT256,
-  };
-  const found = await findErc3009Payment(
-    client,
-    USDC,
-    { kind: 'erc3009', from: payer, to: payTo, nonce: word('5'), ...amounts },
-    { attempt, depth: 1, hourBlocks: 1_800n },
-  );
-  assert.deepEqual(found, {
-    kind: 'paid',
-    transaction: word('1'),
-    height: BigInt(usedIn),
-    isConfirmed: true,
+for (const [says, usedIn] of [
+  ['a moment ago', 999_000],
+  ['in the middle of an outage of weeks', 500_000],
+] as const) {
+  test(`a payment that was made ${says}, long after its row was opened, is found`, async (t) => {
+    const node = await startAlteredNode('');
+    t.after(() => node.stop());
+    const word = (text: string): Hex => `0x${text.padStart(64, '0')}`;
+    const payer = newAddress();
+    const log = {
+      address: USDC,
+      topics: [
+        toEventSelector('AuthorizationUsed(address,bytes32)'),
+        word(payer.slice(2).toLowerCase()),
+        word('5'),
+      ],
+      data: '0x',
+      blockNumber: numberToHex(usedIn),
+      transactionHash: word('1'),
+      logIndex: '0x0',
+    };
+    const transfer = {
+      ...log,
+      topics: [
+        toEventSelector('Transfer(address,address,uint256)'),
+        word(payer.slice(2).toLowerCase()),
+        word(payTo.slice(2)),
+      ],
+      data: numberToHex(5_000_000, { size: 32 }),
+      logIndex: '0x1',
+    };
+    node.alter = async ({ method, params }) => {
+      if (method === 'eth_getBlockByNumber')
+        return { result: { number: '0xf4240', timestamp: '0x1' } };
+      if (method === 'eth_call') return { result: word('1') };
+      if (method === 'eth_getTransactionReceipt') {
+        const { blockNumber, transactionHash } = log;
+        return { result: { status: '0x1', logs: [log, transfer], blockNumber, transactionHash } };
+      }
+      assert.equal(method, 'eth_getLogs');
+      const { fromBlock, toBlock } = params[0] as { fromBlock: Hex; toBlock: Hex };
+      const isInside = Number(fromBlock) <= usedIn && usedIn <= Number(toBlock);
+      return { result: isInside ? [log] : [] };
+    };
+    const { client } = openEvmNodes(node.url, systemClock());
+    const amounts = { value: 5_000_000n, validAfter: 0n, validBefore: MAX_UINT256 };
+    const attempt = {
+      transaction: undefined,
+      raw: undefined,
+      startHeight: 90n,
+      startBlock: undefined,
+      expiresAt: MAX_UINT256,
+    };
+    const found = await findErc3009Payment(
+      client,
+      USDC,
+      { kind: 'erc3009', from: payer, to: payTo, nonce: word('5'), ...amounts },
+      { attempt, depth: 1, hourBlocks: 1_800n },
+    );
+    assert.deepEqual(found, {
+      kind: 'paid',
+      transaction: word('1'),
+      height: BigInt(usedIn),
+      isConfirmed: true,
+    });
   });
-});
+}
 
 test('a node that returns logs of other payers fails no payment', async () => {
   const node = await startAlteredNode('');

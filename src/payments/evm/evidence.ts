@@ -24,7 +24,7 @@ import {
   toEventSelector,
 } from 'viem';
 import type { Hex, RpcLog, TransactionReceipt } from 'viem';
-import { larger } from '../../core/money.ts';
+import { larger, smaller } from '../../core/money.ts';
 import type { Erc3009, Permit2 } from '../payment.ts';
 import { USED_BEFORE } from '../rail.ts';
 import type { Attempt, Evidence, Paid, Received, ReceivedSearch } from '../rail.ts';
@@ -220,29 +220,36 @@ interface BlockRange {
 }
 
 /**
- * Logs in block order, requested in ranges: those of the first two days, and those of the last two, because
- * an authorization without an end can be used at any time, and unfinished rows are checked every few minutes.
+ * Logs, requested in ranges: those of the first two days and of the last two, because an authorization
+ * without an end can be used at any time, and unfinished rows are checked every few minutes. Then those
+ * between, because the server can have been down.
  */
 async function* logsSince(
   client: EvmClient,
   wanted: WantedLogs,
   { startHeight, latest, hourBlocks }: BlockRange,
 ): AsyncGenerator<RpcLog> {
-  const first = (startHeight === 0n ? latest : startHeight) - hourBlocks;
+  const start = (startHeight === 0n ? latest : startHeight) - hourBlocks;
   const most = MAX_HOURS * hourBlocks;
-  let from = first > 0n ? first : 0n;
-  const early = from + most;
-  while (from <= latest) {
-    const end = endOfRange(from, latest);
-    const fromBlock = numberToHex(from);
-    const toBlock = numberToHex(end);
-    const logs = await client.request({
-      method: 'eth_getLogs',
-      params: [{ ...wanted, fromBlock, toBlock }],
-    });
-    // Some nodes ignore parts of the filter.
-    for (const log of logs) if (isWanted(log, wanted)) yield log;
-    from = end < early ? end + 1n : larger(end + 1n, latest - most);
+  const first = larger(start, 0n);
+  const middle = first + most;
+  const last = larger(middle, latest - most);
+  const parts = [
+    [first, smaller(middle - 1n, latest)],
+    [last, latest],
+    [middle, last - 1n],
+  ] as const;
+  for (const [begin, until] of parts) {
+    for (let from = begin; from <= until; from += RANGE_BLOCKS) {
+      const fromBlock = numberToHex(from);
+      const toBlock = numberToHex(endOfRange(from, until));
+      const logs = await client.request({
+        method: 'eth_getLogs',
+        params: [{ ...wanted, fromBlock, toBlock }],
+      });
+      // Some nodes ignore parts of the filter.
+      for (const log of logs) if (isWanted(log, wanted)) yield log;
+    }
   }
 }
 
