@@ -34,6 +34,7 @@ import {
 } from '@solana-program/token';
 import { x402Client } from '@x402/core/client';
 import { decodePaymentRequiredHeader } from '@x402/core/http';
+import type { SettleResponse } from '@x402/core/types';
 import { ExactSvmScheme } from '@x402/svm/exact/client';
 import { startAlteredNode } from '../../test/chains/altered-node.ts';
 import { type FaultProxy, startFaultProxy } from '../../test/chains/fault-proxy.ts';
@@ -162,7 +163,8 @@ describe('hostile payers and other wallets on Solana', () => {
     assert.equal(fault.code, 'INVALID_PAYMENT_PAYER', fault.message);
   });
 
-  test('the exposed facilitator signs nothing that gives its fee payer to an instruction', async () => {
+  /** A payment of 5 USD to another server. */
+  async function paymentToShop() {
     const payer = await generateKeyPairSigner();
     const shop = await generateKeyPairSigner();
     await chain.setTokens(payer.address, 20_000_000n);
@@ -176,9 +178,13 @@ describe('hostile payers and other wallets on Solana', () => {
       maxTimeoutSeconds: 60,
       extra: { feePayer: feePayer.address },
     } as const;
-    const { payload } = await new ExactSvmScheme(payer, {
-      rpcUrl: chain.rpcUrl,
-    }).createPaymentPayload(2, accepted);
+    const scheme = new ExactSvmScheme(payer, { rpcUrl: chain.rpcUrl });
+    const { payload } = await scheme.createPaymentPayload(2, accepted);
+    return { payer, shop, accepted, payload };
+  }
+
+  test('the exposed facilitator signs nothing that gives its fee payer to an instruction', async () => {
+    const { payer, shop, accepted, payload } = await paymentToShop();
     const { messageBytes } = decodeWire(String(payload['transaction']));
     const compiled = getCompiledTransactionMessageDecoder().decode(messageBytes);
     const message = decompileTransactionMessage(compiled);
@@ -208,6 +214,25 @@ describe('hostile payers and other wallets on Solana', () => {
     assert.equal(await chain.tokens(shop.address), 0n);
     const own = { address: payer.address, role: AccountRole.READONLY_SIGNER };
     assert.deepEqual(await results(note, own), [true, true]);
+  });
+
+  test('the exposed facilitator accepts a waiting payment for its own shop and amount only', async () => {
+    const { accepted, payload } = await paymentToShop();
+    const settle = async (changes: object) => {
+      const required = { ...accepted, ...changes };
+      const paymentPayload = { x402Version: 2, accepted: required, payload };
+      const body = { paymentPayload, paymentRequirements: required };
+      return (await fixture.payments.facilitator?.call('settle', body)) as SettleResponse;
+    };
+    proxy.fate = (method) => (method === 'getSignatureStatuses' ? 'lose-request' : 'pass');
+    const first = await settle({});
+    proxy.fate = () => 'pass';
+    assert.equal(first.errorReason, 'settlement_pending');
+    for (const other of [{ payTo: receiver.address }, { amount: '900000000' }])
+      assert.equal((await settle(other)).success, false);
+    // Clients request the block again with each offer.
+    const again = await settle({ extra: { ...accepted.extra, recentBlockhash: 'x' } });
+    assert.deepEqual([again.success, again.transaction], [true, first.transaction]);
   });
 });
 

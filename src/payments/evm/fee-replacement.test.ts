@@ -52,13 +52,12 @@ describe('a stuck transaction', () => {
     return fixture;
   }
 
-  async function payment(): Promise<{ header: string; wallet: string }> {
-    const account = privateKeyToAccount(generatePrivateKey());
+  async function payment(account = privateKeyToAccount(generatePrivateKey())) {
     await chain.mint(account.address, 100_000_000n);
     const { timestamp } = await chain.client.getBlock();
     const authorization = { validBefore: String(timestamp + 3_600n) };
     const header = await transferHeader(account, payTo, { authorization });
-    return { header, wallet: account.address.toLowerCase() };
+    return { header, account, wallet: account.address.toLowerCase() };
   }
 
   /** Sends a payment and raises the price above its fee; anvil then drops it, as full pools do. */
@@ -196,35 +195,64 @@ describe('a stuck transaction', () => {
     assert.equal(await fixture.postings(), 1);
   });
 
+  const accepted = {
+    scheme: 'exact',
+    network: BASE,
+    asset: USDC,
+    amount: '5000000',
+    payTo,
+    maxTimeoutSeconds: 300,
+    extra: { name: 'USD Coin', version: '2' },
+  };
+
+  interface Settled {
+    readonly success: boolean;
+    readonly transaction: Hex;
+    readonly errorReason?: string;
+  }
+
+  async function settle(fixture: Fixture, header: string, required = accepted): Promise<Settled> {
+    const paymentPayload = JSON.parse(Buffer.from(header, 'base64').toString()) as object;
+    const body = {
+      paymentPayload: { ...paymentPayload, accepted: required },
+      paymentRequirements: required,
+    };
+    return (await fixture.payments.facilitator!.call('settle', body)) as Settled;
+  }
+
+  /** A payment whose transaction waits. */
+  async function settling(fixture: Fixture) {
+    await mineAt(1n);
+    const { header, account } = await payment();
+    await chain.client.setAutomine(false);
+    const first = await settle(fixture, header);
+    assert.equal(first.errorReason, 'settlement_pending');
+    return { header, account, first };
+  }
+
   test('the exposed facilitator reports its replacement', async () => {
     const fixture = await open();
-    const { facilitator } = fixture.payments;
-    await mineAt(1n);
-    const { header } = await payment();
-    const paymentPayload = JSON.parse(Buffer.from(header, 'base64').toString()) as object;
-    const accepted = {
-      scheme: 'exact',
-      network: BASE,
-      asset: USDC,
-      amount: '5000000',
-      payTo,
-      maxTimeoutSeconds: 300,
-      extra: { name: 'USD Coin', version: '2' },
-    };
-    const body = {
-      paymentPayload: { ...paymentPayload, accepted },
-      paymentRequirements: accepted,
-    };
-    await chain.client.setAutomine(false);
-    const first = (await facilitator!.call('settle', body)) as Record<string, unknown>;
-    assert.equal(first['errorReason'], 'settlement_pending');
+    const { header, first } = await settling(fixture);
     await mineAt(20n);
     laterMs += 31_000;
     await fixture.payments.replaceStuck();
     await mineAt(20n);
-    const second = (await facilitator!.call('settle', body)) as Record<string, unknown>;
-    assert.equal(second['success'], true, JSON.stringify(second));
-    assert.notEqual(second['transaction'], first['transaction']);
+    const second = await settle(fixture, header);
+    assert.equal(second.success, true, JSON.stringify(second));
+    assert.notEqual(second.transaction, first.transaction);
+  });
+
+  test('the exposed facilitator accepts it for the payment that it was sent for only', async () => {
+    const fixture = await open();
+    const { header, first } = await settling(fixture);
+    const shop: Hex = '0x0000000000000000000000000000000000005409';
+    await chain.client.mine({ blocks: 1 });
+    for (const other of [{ payTo: shop }, { amount: '900000000' }, { asset: shop }]) {
+      const settled = await settle(fixture, header, { ...accepted, ...other });
+      assert.equal(settled.success, false, JSON.stringify(settled));
+    }
+    const settled = await settle(fixture, header);
+    assert.deepEqual([settled.success, settled.transaction], [true, first.transaction]);
   });
 
   test('its payment fails when its replacement was reverted, and can be sent again later', async () => {

@@ -2,6 +2,7 @@
  * The official schemes on our chain client and gas key: `EvmSender` sends the transaction, and the wait for
  * a receipt is bounded. Each verify or settle uses a new scheme object, which records failures of the node.
  */
+import type { PendingSettlementStore } from '@x402/core/facilitator';
 import type {
   PaymentPayload,
   PaymentRequirements,
@@ -18,14 +19,10 @@ import {
 } from 'viem';
 import { Fault } from '../../core/faults.ts';
 import type { RailOptions } from '../rail.ts';
-import { remember } from '../bounded.ts';
+import { PendingSettlements } from '../extensions/pending-settlements.ts';
 import { type EvmClient, trackedClient, transferTypedData } from './chain.ts';
 import { contractForm, erc3009Of, readErc3009 } from './payload.ts';
 import type { Call } from './sender.ts';
-
-type PendingStore = NonNullable<
-  NonNullable<ConstructorParameters<typeof ExactEvmScheme>[1]>['pendingSettlementStore']
->;
 
 export interface SchemeOptions {
   readonly client: EvmClient;
@@ -33,7 +30,7 @@ export interface SchemeOptions {
   readonly wait: Pick<RailOptions, 'clock' | 'settleWaitMs' | 'pollMs'>;
   readonly gasAddress: Hex | undefined;
   readonly send: (call: Call) => Promise<Hex>;
-  readonly pending: PendingStore;
+  readonly pending: PendingSettlementStore;
   readonly name: 'exact' | 'upto';
 }
 
@@ -86,39 +83,25 @@ async function waitForReceipt({ receiptOf, wait }: SchemeOptions, hash: Hex): Pr
   }
 }
 
-const MAX_PENDING = 1_000;
 const RETRY_AFTER_SECONDS = 5;
 
-/**
- * The scheme of the exposed facilitator. It stores transactions that are not in a block yet, so that a
- * repeated settle waits for them instead of sending again.
- */
+type Request = [PaymentPayload, PaymentRequirements];
+
+/** The scheme of the exposed facilitator. */
 export class ExposedEvmScheme implements SchemeNetworkFacilitator {
   readonly scheme = 'exact';
   readonly caipFamily = 'eip155:*';
-  readonly #open: () => TrackedScheme;
+  readonly #options: Omit<SchemeOptions, 'pending' | 'name'>;
+  readonly #attemptsOf: (hash: Hex) => Promise<readonly Hex[]>;
+  readonly #pending = new PendingSettlements();
 
   /** `attemptsOf` returns the ids of all transactions that replace each other; it never rejects. */
   constructor(
     options: Omit<SchemeOptions, 'pending' | 'name'>,
     attemptsOf: (hash: Hex) => Promise<readonly Hex[]>,
   ) {
-    const transactions = new Map<string, string>();
-    const pending: PendingStore = {
-      get: async (key) => {
-        const sent = transactions.get(key) as Hex | undefined; // from `send`
-        for (const hash of sent === undefined ? [] : await attemptsOf(sent)) {
-          // Nodes that fail or contradict each other are called again while the scheme waits.
-          if ((await options.receiptOf(hash).catch(() => undefined)) !== undefined) return hash;
-        }
-        return sent;
-      },
-      set: async (key, transaction) => remember(transactions, key, transaction, MAX_PENDING),
-      delete: async (key) => {
-        transactions.delete(key);
-      },
-    };
-    this.#open = () => trackedScheme({ ...options, pending, name: 'exact' });
+    this.#options = options;
+    this.#attemptsOf = attemptsOf;
   }
 
   getExtra(): undefined {
@@ -126,34 +109,55 @@ export class ExposedEvmScheme implements SchemeNetworkFacilitator {
   }
 
   getSigners(): string[] {
-    return this.#open().scheme.getSigners('');
+    const { gasAddress } = this.#options;
+    return gasAddress === undefined ? [] : [gasAddress];
   }
 
   /** Throws 503 if the chain does not respond. */
-  readonly verify: SchemeNetworkFacilitator['verify'] = async (payload, requirements) =>
+  readonly verify: SchemeNetworkFacilitator['verify'] = async (payment, required) =>
     await this.#call(
-      (scheme) => scheme.verify(inContractForm(payload, requirements), requirements),
+      [payment, required],
+      (scheme, payload) => scheme.verify(payload, required),
       ({ isValid }) => isValid,
     );
 
   /** Throws 503 if the payment was not sent because the chain does not respond. */
-  readonly settle: SchemeNetworkFacilitator['settle'] = async (payload, requirements) =>
+  readonly settle: SchemeNetworkFacilitator['settle'] = async (payment, required) =>
     await this.#call(
-      (scheme) => scheme.settle(inContractForm(payload, requirements), requirements),
+      [payment, required],
+      (scheme, payload) => scheme.settle(payload, required),
       ({ success, transaction }) => success || transaction !== '',
     );
 
   async #call<Result>(
-    call: (scheme: TrackedScheme['scheme']) => Promise<Result>,
+    [payload, requirements]: Request,
+    call: (scheme: TrackedScheme['scheme'], payload: PaymentPayload) => Promise<Result>,
     isConclusive: (result: Result) => boolean,
   ): Promise<Result> {
-    const { scheme, hasNodeFailed } = this.#open();
-    const result = await call(scheme);
+    const pending = this.#pendingOf(payload, requirements);
+    const { scheme, hasNodeFailed } = trackedScheme({ ...this.#options, pending, name: 'exact' });
+    const result = await call(scheme, inContractForm(payload, requirements));
     if (isConclusive(result) || !hasNodeFailed()) return result;
     throw new Fault('SERVICE_UNAVAILABLE', {
       message: 'The chain did not respond; send the same request again',
       retryAfterSeconds: RETRY_AFTER_SECONDS,
     });
+  }
+
+  #pendingOf(...request: Request): PendingSettlementStore {
+    const store = this.#pending.storeOf(...request);
+    return {
+      ...store,
+      get: async (key) => {
+        const sent = (await store.get(key)) as Hex | undefined; // from `send`
+        for (const hash of sent === undefined ? [] : await this.#attemptsOf(sent)) {
+          // Nodes that fail or contradict each other are called again while the scheme waits.
+          const receipt = await this.#options.receiptOf(hash).catch(() => undefined);
+          if (receipt !== undefined) return hash;
+        }
+        return sent;
+      },
+    };
   }
 }
 

@@ -2,6 +2,7 @@
  * The Solana rail: `exact` payments in SPL tokens. The official scheme verifies, co-signs and sends them
  * through `#journaledSigner`, or an external facilitator sends them.
  */
+import type { PendingSettlementStore } from '@x402/core/facilitator';
 import { type FacilitatorSvmSigner, SettlementCache, toFacilitatorSvmSigner } from '@x402/svm';
 import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
 import { type KeyPairSigner, address } from '@solana/kit';
@@ -9,6 +10,7 @@ import { fetchMint, findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solan
 import { chainReason } from '../chain-log.ts';
 import { type Envelope, checkAccepted } from '../envelope.ts';
 import type { ExternalFacilitator } from '../extensions/external-facilitator.ts';
+import { PendingSettlements } from '../extensions/pending-settlements.ts';
 import { unitsToNano, USDC_DECIMALS, solanaUsdc } from '../networks.ts';
 import { Agreement } from '../nodes.ts';
 import type { SignedPayment } from '../payment.ts';
@@ -283,7 +285,13 @@ export class SolanaRail implements Rail {
         if (!isConfirmed) throw new Error('The transaction is not confirmed');
       },
     };
-    return new ExactSvmScheme(agreeing, undefined, this.#limits());
+    const cache = new SettlementCache();
+    const open = (pendingSettlementStore: PendingSettlementStore): ExactSvmScheme =>
+      new ExactSvmScheme(agreeing, cache, { ...this.#limits(), pendingSettlementStore });
+    const pending = new PendingSettlements();
+    const settle: ExactSvmScheme['settle'] = async (payment, required) =>
+      await open(pending.storeOf(payment, required)).settle(payment, required);
+    return Object.assign(open(NO_PENDING_STORE), { settle });
   }
 
   async #receiverProblem(): Promise<string | undefined> {
