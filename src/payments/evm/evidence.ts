@@ -334,7 +334,8 @@ function paidBy(
   return { kind: 'paid', transaction, height, isConfirmed: isDeep(height, deep) };
 }
 
-function paysExactly(receipt: TransactionReceipt, token: Hex, payment: Erc3009): boolean {
+/** Whether the transaction made this payment. */
+export function paysExactly(receipt: TransactionReceipt, token: Hex, payment: Erc3009): boolean {
   if (receipt.status !== 'success') return false;
   const own = receipt.logs.filter((log) => isAddressEqual(log.address, token));
   const events = parseEventLogs({ abi: TOKEN_ABI, logs: own });

@@ -255,6 +255,20 @@ describe('a stuck transaction', () => {
     assert.deepEqual([settled.success, settled.transaction], [true, first.transaction]);
   });
 
+  test('the exposed facilitator sends it again if another payment has used its gas nonce', async () => {
+    const fixture = await open();
+    const { header, account, first } = await settling(fixture);
+    await chain.client.dropTransaction({ hash: first.transaction });
+    await chain.client.setAutomine(true);
+    laterMs += 61_000;
+    const before = await chain.balance(payTo);
+    const other = await settle(fixture, (await payment(account)).header);
+    const settled = await settle(fixture, header);
+    assert.deepEqual([other.success, settled.success], [true, true], JSON.stringify(settled));
+    assert.notEqual(settled.transaction, other.transaction);
+    assert.equal((await chain.balance(payTo)) - before, 10_000_000n);
+  });
+
   test('its payment fails when its replacement was reverted, and can be sent again later', async () => {
     const fixture = await open();
     const { header, wallet } = await stuck(fixture);

@@ -20,7 +20,9 @@ import {
 import { Fault } from '../../core/faults.ts';
 import type { RailOptions } from '../rail.ts';
 import { PendingSettlements } from '../extensions/pending-settlements.ts';
+import type { Erc3009 } from '../payment.ts';
 import { type EvmClient, trackedClient, transferTypedData } from './chain.ts';
+import { paysExactly } from './evidence.ts';
 import { contractForm, erc3009Of, readErc3009 } from './payload.ts';
 import type { Call } from './sender.ts';
 
@@ -95,7 +97,7 @@ export class ExposedEvmScheme implements SchemeNetworkFacilitator {
   readonly #attemptsOf: (hash: Hex) => Promise<readonly Hex[]>;
   readonly #pending = new PendingSettlements();
 
-  /** `attemptsOf` returns the ids of all transactions that replace each other; it never rejects. */
+  /** `attemptsOf` returns the ids of all transactions with the same gas nonce; it never rejects. */
   constructor(
     options: Omit<SchemeOptions, 'pending' | 'name'>,
     attemptsOf: (hash: Hex) => Promise<readonly Hex[]>,
@@ -134,9 +136,10 @@ export class ExposedEvmScheme implements SchemeNetworkFacilitator {
     call: (scheme: TrackedScheme['scheme'], payload: PaymentPayload) => Promise<Result>,
     isConclusive: (result: Result) => boolean,
   ): Promise<Result> {
-    const pending = this.#pendingOf(payload, requirements);
+    const signed = readSigned(payload, requirements);
+    const pending = this.#pendingOf([payload, requirements], signed?.transfer);
     const { scheme, hasNodeFailed } = trackedScheme({ ...this.#options, pending, name: 'exact' });
-    const result = await call(scheme, inContractForm(payload, requirements));
+    const result = await call(scheme, signed?.payload ?? payload);
     if (isConclusive(result) || !hasNodeFailed()) return result;
     throw new Fault('SERVICE_UNAVAILABLE', {
       message: 'The chain did not respond; send the same request again',
@@ -144,8 +147,9 @@ export class ExposedEvmScheme implements SchemeNetworkFacilitator {
     });
   }
 
-  #pendingOf(...request: Request): PendingSettlementStore {
+  #pendingOf(request: Request, transfer: Erc3009 | undefined): PendingSettlementStore {
     const store = this.#pending.storeOf(...request);
+    const token = request[1].asset as Hex; // of a transaction that was sent
     return {
       ...store,
       get: async (key) => {
@@ -153,7 +157,11 @@ export class ExposedEvmScheme implements SchemeNetworkFacilitator {
         for (const hash of sent === undefined ? [] : await this.#attemptsOf(sent)) {
           // Nodes that fail or contradict each other are called again while the scheme waits.
           const receipt = await this.#options.receiptOf(hash).catch(() => undefined);
-          if (receipt !== undefined) return hash;
+          if (receipt === undefined) continue;
+          const isOfPayment =
+            hash === sent || (transfer !== undefined && paysExactly(receipt, token, transfer));
+          // Otherwise another transaction has used the gas nonce, so this payment is sent again.
+          return isOfPayment ? hash : undefined;
         }
         return sent;
       },
@@ -161,8 +169,11 @@ export class ExposedEvmScheme implements SchemeNetworkFacilitator {
   }
 }
 
-/** Returns a malformed payload unchanged, so that the scheme reports the problem. */
-function inContractForm(payment: PaymentPayload, requirements: PaymentRequirements) {
+/**
+ * The signed transfer, and the payload with its signature in the form that contracts require; `undefined`
+ * for a malformed payload, whose problem the scheme reports.
+ */
+function readSigned(payment: PaymentPayload, requirements: PaymentRequirements) {
   try {
     const { network, asset, payTo, extra } = requirements;
     const accepted = { scheme: 'exact', network, asset, payTo };
@@ -170,12 +181,15 @@ function inContractForm(payment: PaymentPayload, requirements: PaymentRequiremen
     const offer = { network, asset, payTo, extra: extra as Readonly<Record<string, string>> }; // hashed as text
     const envelope = { network, accepted, inner, identifier: undefined };
     const read = readErc3009(envelope, offer);
+    const transfer = erc3009Of(read);
     const given = inner['signature'] as Hex; // checked by the reader
-    const hash = hashTypedData(transferTypedData(offer, erc3009Of(read)));
+    const hash = hashTypedData(transferTypedData(offer, transfer));
     const signature = contractForm(given, hash, read.wallet);
-    return signature === given ? payment : { ...payment, payload: { ...inner, signature } };
+    const payload =
+      signature === given ? payment : { ...payment, payload: { ...inner, signature } };
+    return { payload, transfer };
   } catch {
     // The payload is malformed.
-    return payment;
+    return undefined;
   }
 }
