@@ -132,7 +132,8 @@ function facilitatorRoutes(options: WalletRouteOptions, facilitator: ExposedFaci
     handle: async (context) => {
       const bucket = `x402-facilitator|${context.countedAddress}`;
       await limitRequests(options, bucket, options.perMinute.facilitator);
-      await context.json(200, await facilitator.call(name, parseJsonBody(context.body)));
+      const body = parseJsonBody(context.body);
+      await context.json(200, await facilitator.call(name, body, context.signal));
     },
   });
   const supported: Route = get(
