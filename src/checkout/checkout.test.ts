@@ -609,6 +609,23 @@ function cardPayments(fixture: StoreFixture): void {
     assert.equal((await call(farebox, AUTO, { secret: admin })).body.stopped, true);
   });
 
+  test('a dispute of a payment that was refunded stops the charges', async () => {
+    const admin = await withSavedCard();
+    await setAutoTopUp(admin, { keepUsd: 10, monthlyUsd: 100 });
+    await balanceBecomes(16);
+    const [intent] = [...stripe.intents.values()].slice(-1);
+    assert.ok(intent !== undefined);
+    stripe.refundByHand(intent, intent.amount);
+    await deliverAll();
+    await balanceBecomes(6);
+    stripe.dispute(intent);
+    await deliverAll();
+    await until(
+      async () => (await call(farebox, AUTO, { secret: admin })).body.stopped === true,
+      'the charges have stopped',
+    );
+  });
+
   test('the card of a disabled account is not charged until the account is enabled', async () => {
     const admin = await withSavedCard();
     await setAutoTopUp(admin, { keepUsd: 10, monthlyUsd: 100 });

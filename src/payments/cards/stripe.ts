@@ -235,7 +235,7 @@ class StripeProvider implements PaymentProvider {
       state: 'paid',
       intent: id,
       paidNano,
-      returnedNano: smaller(paidNano, share),
+      returnedNano: share,
       returnReason: disputed > 0 ? 'Disputed card payment' : 'Refunded card payment',
       isDisputed: disputed > 0,
       ...(hasFees ? feesOf(charge, [...returned.balance, ...balance]) : {}),
