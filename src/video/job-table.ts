@@ -179,7 +179,10 @@ export class JobTable extends LeasedTable<VideoJob> {
     await this.step(id, set, `(${AT_ENGINE} OR state = 'storing')`, [this.clock.nowMs()]);
   }
 
-  /** storing → completed. Returns the job if this call completed it. */
+  /**
+   * storing → completed. Returns the job if this call completed it. Its media expires by the clock of
+   * the database.
+   */
   async completed(
     tx: Queryable,
     id: string,
@@ -188,8 +191,8 @@ export class JobTable extends LeasedTable<VideoJob> {
   ): Promise<VideoJob | undefined> {
     const rows = await tx.query(
       `UPDATE video_job SET state = 'completed', progress_ppm = 1000000, finished_ms = $3,
-         execution_ms = $3 - started_ms, media_bytes = $4, media_type = $5, media_until_ms = $6,
-         has_media = 1, inputs = '[]', ${NO_LEASE},
+         execution_ms = $3 - started_ms, media_bytes = $4, media_type = $5,
+         media_until_ms = now_ms($3) - $3 + $6, has_media = 1, inputs = '[]', ${NO_LEASE},
          webhook_due_ms = CASE WHEN webhook_url = '' THEN 0 ELSE $3 END
        WHERE id = $1 AND lease_owner = $2 AND state = 'storing' RETURNING ${JOB_COLUMNS}`,
       [id, this.owner, nowMs, media.sizeBytes, media.mimeType, media.untilMs],
@@ -256,13 +259,14 @@ export class JobTable extends LeasedTable<VideoJob> {
     await this.store.query('UPDATE video_job SET download_hash = NULL WHERE id = $1', [id]);
   }
 
-  async deleteOld(beforeMs: number): Promise<void> {
+  /** Deletes jobs that ended `keepMs` ago, except those with media. */
+  async deleteOld(keepMs: number, nowMs: number): Promise<void> {
     await this.store.query(
       `DELETE FROM video_job WHERE id IN (
-         SELECT id FROM video_job
-         WHERE finished_ms > 0 AND finished_ms < $1 AND has_media = 0 AND webhook_due_ms = 0
+         SELECT id FROM video_job WHERE finished_ms > 0 AND finished_ms < now_ms($1) - $2
+           AND has_media = 0 AND webhook_due_ms = 0
          LIMIT ${BATCH})`,
-      [beforeMs],
+      [nowMs, keepMs],
     );
   }
 

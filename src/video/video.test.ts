@@ -14,6 +14,7 @@ import { join } from 'node:path';
 import { open as openFile } from 'node:fs/promises';
 import { after, test } from 'node:test';
 import { inTimeOfCaller, onEachStore } from '../../test/databases/stores.ts';
+import { DAY_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { systemIds } from '../core/ids.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
@@ -30,6 +31,7 @@ import {
 } from '../../test/support/test-video-engines.ts';
 import type { VideoVerdict } from './check-video.ts';
 import type { Sales } from '../billing/sale.ts';
+import { JobTable } from './job-table.ts';
 import { VIDEO_MIGRATIONS } from './migrations.ts';
 import {
   type QueueJob,
@@ -810,6 +812,46 @@ onEachStore('video jobs', (stores) => {
     assert.deepEqual(readdirSync(join(folder, 'results')), ['cafe']);
     await assert.rejects(video.retrieve(lookup(id)), { code: 'MEDIA_NOT_FOUND' });
   });
+
+  if (stores.dialect === 'postgres') {
+    test('a process with a wrong clock completes no expired video and deletes no recent job', async () => {
+      const store = await stores.open(VIDEO_MIGRATIONS);
+      const tableOf = (clockMs: number): JobTable =>
+        new JobTable({
+          store,
+          owner: 'process',
+          leaseMs: 60_000,
+          clock: new TestClock(clockMs),
+          log: silentLog,
+        });
+      const behindMs = Date.now() - 2 * DAY_MS;
+      const table = tableOf(behindMs);
+      await table.insert(
+        {
+          ...jobRequest(),
+          inputs: [],
+          id: 'job',
+          createdMs: behindMs,
+          inputBytes: 0,
+          downloadHash: null,
+          webhookUrl: '',
+        },
+        1,
+      );
+      await store.transaction((tx) => table.admit(tx, 'job', behindMs));
+      assert.equal((await table.claim(1)).length, 1);
+      const at = { engine: 'e', engineModel: 'm', engineJobId: '1' };
+      await store.transaction((tx) => table.submitted(tx, 'job', at, behindMs));
+      await table.storing('job');
+      const media = { sizeBytes: 1, mimeType: 'video/mp4', untilMs: behindMs + DAY_MS };
+      await store.transaction((tx) => table.completed(tx, 'job', media, behindMs));
+      assert.deepEqual(await table.expireMedia(Date.now()), []);
+      assert.equal(await table.mediaGone('job'), true);
+      const aheadMs = Date.now() + 100 * DAY_MS;
+      await tableOf(aheadMs).deleteOld(30 * DAY_MS, aheadMs);
+      assert.equal((await table.find('id', 'job'))?.state, 'completed');
+    });
+  }
 
   test('files of ended jobs that a killed process left are deleted at the next start', async () => {
     const { video, another, engines, until, folder, clock } = await open();

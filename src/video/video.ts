@@ -291,7 +291,7 @@ export class Video {
   }
 
   #mediaOf(job: VideoJob): MediaFile {
-    if (!job.hasMedia || this.#parts.clock.nowMs() >= job.mediaUntilMs) {
+    if (!job.hasMedia) {
       throw new Fault('MEDIA_NOT_FOUND', { message: 'The video was deleted or has expired' });
     }
     return {

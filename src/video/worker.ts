@@ -465,7 +465,7 @@ export class Worker {
       await this.#announce();
       for (const id of await this.#table.expireMedia(nowMs))
         await this.#files.remove('results', id);
-      await this.#table.deleteOld(nowMs - KEEP_JOBS_MS);
+      await this.#table.deleteOld(KEEP_JOBS_MS, nowMs);
       for (const { id } of await this.#table.abandoned(this.#isAlone)) {
         if (!this.#admitting.has(id)) await this.#abandon(id);
       }
