@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { onEachStore } from '../../test/databases/stores.ts';
+import { inTimeOfCaller, onEachStore } from '../../test/databases/stores.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { LEDGER_MIGRATIONS } from '../billing/ledger/ledger.ts';
@@ -17,11 +17,9 @@ const VALUES = 1_150;
 
 onEachStore('crossings', (fixture) => {
   test('an account with many used caps delays no other account, and receives each event once', async () => {
-    const store = await fixture.open([
-      ...STORE_MIGRATIONS,
-      ...LEDGER_MIGRATIONS,
-      ...WEBHOOKS_MIGRATIONS,
-    ]);
+    const store = inTimeOfCaller(
+      await fixture.open([...STORE_MIGRATIONS, ...LEDGER_MIGRATIONS, ...WEBHOOKS_MIGRATIONS]),
+    );
     const table = new WebhookTable(store);
     const ids = seededIds(1);
     const clock = new TestClock();
@@ -106,7 +104,7 @@ onEachStore('crossings', (fixture) => {
     const month = async () => {
       clock.advance(30 * DAY_MS);
       await round();
-      await table.prune(clock.nowMs() - 40 * DAY_MS);
+      await table.prune(40 * DAY_MS, clock.nowMs());
     };
     for (let at = 0; at < 3; at += 1) await month();
     assert.deepEqual([await told(crowded), await told(quiet)], [VALUES, 2]);

@@ -200,6 +200,22 @@ onEachStore('sending webhooks', (fixture) => {
     assert.deepEqual(again, [], 'a claimed message waits');
   });
 
+  if (fixture.dialect === 'postgres') {
+    test('a process whose clock is ahead deletes no recent message, which would be sent again', async () => {
+      const store = await fixture.open([...STORE_MIGRATIONS, ...WEBHOOKS_MIGRATIONS]);
+      const table = new WebhookTable(store);
+      const nowMs = Date.now();
+      await store.query(
+        `INSERT INTO webhooks_delivery (id, webhook_id, account_id, event, subject, period, body, state,
+           attempts, due_ms, created_ms, ended_ms)
+         VALUES ('sent', 'wh', 'ada', 'spend.daily', '', 1, '{}', 'delivered', 1, 0, $1, $1)`,
+        [nowMs],
+      );
+      await table.prune(40 * DAY_MS, nowMs + 100 * DAY_MS);
+      assert.equal((await table.deliveries('wh', 1, undefined)).length, 1);
+    });
+  }
+
   test('a callback has both signatures, and is repeated under the same id', async () => {
     const store = inTimeOfCaller(await fixture.open([...STORE_MIGRATIONS, ...WEBHOOKS_MIGRATIONS]));
     const clock = new TestClock();

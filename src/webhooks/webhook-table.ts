@@ -325,14 +325,14 @@ export class WebhookTable {
   }
 
   /**
-   * Deletes deliveries that ended before `beforeMs`; those without a period only if their cap was not seen
+   * Deletes deliveries that ended `keptMs` ago; those without a period only if their cap was not seen
    * above the threshold since, and not while the webhook is paused.
    */
-  async prune(beforeMs: number): Promise<void> {
+  async prune(keptMs: number, nowMs: number): Promise<void> {
     await this.#store.query(
-      `DELETE FROM webhooks_delivery WHERE ended_ms > 0 AND ended_ms < $1 AND (period <> $2 OR
-         (seen_ms < $1 AND webhook_id NOT IN (SELECT id FROM webhooks_webhook WHERE is_paused = 1)))`,
-      [beforeMs, LIFETIME_PERIOD],
+      `DELETE FROM webhooks_delivery WHERE ended_ms > 0 AND ended_ms < now_ms($1) - $2 AND (period <> $3 OR
+         (seen_ms < now_ms($1) - $2 AND webhook_id NOT IN (SELECT id FROM webhooks_webhook WHERE is_paused = 1)))`,
+      [nowMs, keptMs, LIFETIME_PERIOD],
     );
   }
 }

@@ -103,7 +103,7 @@ export function webhooksFeature(parts: WebhooksParts): WebhooksFeature {
           },
     leaderJob: async () => {
       places = await findCrossings({ table, store, identity, clock, ids }, places);
-      await table.prune(clock.nowMs() - KEPT_MS);
+      await table.prune(KEPT_MS, clock.nowMs());
       nudge();
     },
     close: async () => {
