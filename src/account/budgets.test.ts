@@ -88,6 +88,17 @@ describe('budgets and child keys', () => {
     assert.equal((await manage('POST', '/budgets', long)).status, 400);
   });
 
+  test('a tag with the name of a member of all objects has a budget like any other', async () => {
+    const { manage, chat, secret } = await owner();
+    const wanted = { tag: 'constructor', period: 'EPOCH', usd: 0.00002 };
+    assert.equal((await manage('POST', '/budgets', wanted)).status, 200);
+    assert.equal((await chat(secret, { user: 'anna' })).status, 200);
+    assert.equal((await chat(secret, Object.fromEntries([['constructor', 'anna']]))).status, 402);
+    // A chat leaves this member out, so that its budget would count nothing.
+    const refused = await manage('POST', '/budgets', { ...wanted, tag: '__proto__' });
+    assert.equal(refused.status, 400, refused.text);
+  });
+
   test('a header tags what is sold, beside the body and where there is none', async () => {
     const { manage, secret } = await owner();
     const ask = async (metadata: string, body = chatBody({ max_completion_tokens: 5 })) =>

@@ -50,8 +50,9 @@ export function fittingTags(members: Readonly<Record<string, unknown>>): Record<
   return Object.fromEntries(fitting.slice(0, MAX_TAGS));
 }
 
+/** `__proto__` is no name, because validated metadata leaves it out. */
 export function isTagName(text: string): boolean {
-  return text !== '' && isTagText(text, MAX_TAG_NAME_BYTES);
+  return text !== '' && text !== '__proto__' && isTagText(text, MAX_TAG_NAME_BYTES);
 }
 
 export function isTagValue(text: string): boolean {

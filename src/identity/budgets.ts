@@ -66,12 +66,12 @@ const VALUE_HEX = 32;
 
 export function budgetsFor(
   { budgets }: CallerBudgets,
-  tags: Readonly<Record<string, string>> | undefined,
+  tags: Readonly<Record<string, string>> = {},
 ): BudgetOf[] {
   const matched: BudgetOf[] = [];
   for (const budget of budgets) {
     const { tag, value } = budget;
-    const given = tag === undefined ? undefined : tags?.[tag];
+    const given = tag !== undefined && Object.hasOwn(tags, tag) ? tags[tag] : undefined;
     if (tag !== undefined && (given === undefined || (value !== undefined && given !== value))) {
       continue;
     }
