@@ -25,6 +25,7 @@ import { BatchTable, openBatches } from './batch-table.ts';
 import { ERROR_PART, FileTable, OUTPUT_PART } from './file-table.ts';
 import { BATCHES_MIGRATIONS } from './migrations.ts';
 import { MAX_RESPONSE_BYTES } from './results.ts';
+import { Worker } from './worker.ts';
 import { until } from '../../test/support/until.ts';
 
 const ACCOUNT = 'acct_1';
@@ -37,7 +38,7 @@ const SETTINGS = {
   concurrency: 4,
   maxRequests: 1_000,
   maxFileMb: 1,
-  maxOpenBatches: 10,
+  maxOpenBatches: 20,
   maxFiles: 100,
   maxStoredMbPerCaller: 100,
   maxStoredMb: 1_000,
@@ -106,7 +107,7 @@ class Fixture {
     });
   }
 
-  async queue(models: readonly string[]): Promise<string> {
+  async queue(models: readonly string[], accountId = ACCOUNT): Promise<string> {
     const nowMs = this.clock.nowMs();
     this.#queued += 1;
     const ids = seededIds(this.#seed * 1_000 + this.#queued);
@@ -119,7 +120,7 @@ class Fixture {
       .join('\n');
     const file = {
       id: fileId,
-      accountId: ACCOUNT,
+      accountId,
       contentId: fileId,
       part: 0,
       name: 'a',
@@ -137,12 +138,12 @@ class Fixture {
     }
     await this.files.finish(fileId, { ...file, expiresMs: nowMs + 30 * DAY_MS }, nowMs);
     const id = `batch_${ids.hex(8)}`;
-    const isQueued = await this.batches.alone(ACCOUNT, (tx) =>
+    const isQueued = await this.batches.alone(accountId, (tx) =>
       this.batches.insert(
         tx,
         {
           id,
-          accountId: ACCOUNT,
+          accountId,
           keyId: 'key_1',
           capId: '',
           country: undefined,
@@ -153,7 +154,7 @@ class Fixture {
           createdMs: nowMs,
           expiresMs: nowMs + DAY_MS,
         },
-        10,
+        SETTINGS.maxOpenBatches,
       ),
     );
     assert.ok(isQueued);
@@ -404,6 +405,32 @@ onEachStore('batch runs', (fixture) => {
       await one.idsOf(id, OUTPUT_PART),
       models.map((_, at) => `${at}`),
     );
+  });
+
+  test('lines that never end delay no batch of another account', async () => {
+    const one = await open();
+    const gate = Promise.withResolvers<undefined>();
+    one.gate = gate.promise;
+    const { store, files, batches, settings, clock } = one;
+    const parts = { store, files, batches, settings, clock, ids: seededIds(1), log: silentLog };
+    const worker = new Worker({ ...parts, host: one.host() });
+    // As many batches as run at once.
+    for (let at = 0; at < 16; at += 1) await one.queue([`${at}-a`, `${at}-b`, `${at}-c`]);
+    worker.start(true);
+    const slots = [`all slots of the account`, 100] as const;
+    await until(() => one.attempts.size === SETTINGS.concurrency, ...slots);
+    one.gate = Promise.resolve();
+    const other = await one.queue(['quick'], 'acct_2');
+    worker.nudge(other);
+    const isDone = async () => {
+      if ((await batches.find('acct_2', other))?.state === 'completed') return true;
+      clock.advance(SECOND_MS);
+      return false;
+    };
+    await until(isDone, 'the batch of the other account', 20);
+    assert.deepEqual(one.sold, ['quick']);
+    gate.resolve(undefined);
+    await worker.stop();
   });
 
   test('a batch from before usage was counted has no usage, and running batches are counted', async () => {

@@ -139,9 +139,13 @@ export class BatchRun {
     }
   }
 
-  /** Starts no further line and releases the batch. */
+  /** Starts no further line, and releases the batch when its running lines have ended. */
   pause(): void {
     this.#end('pause');
+  }
+
+  get isStopping(): boolean {
+    return this.#stop !== undefined;
   }
 
   /** Renews the lease, stores the progress, and stops the run if the batch was cancelled or has expired. */
@@ -332,8 +336,15 @@ export class BatchRun {
           if (!host.hasCapacity(this.#path, request.model)) return BUSY;
           return await this.#call(request);
         };
-        const response = await lines.run(run, undefined, this.#batch.accountId);
-        if (response !== BUSY) return response;
+        const { signal } = this.#aborter;
+        try {
+          const response = await lines.run(run, signal, this.#batch.accountId);
+          if (response !== BUSY) return response;
+        } catch (error) {
+          // The run was stopped while the line waited for its turn.
+          if (error === signal.reason) return undefined;
+          throw error;
+        }
       }
       await this.#pause(CAPACITY_POLL_MS);
     }

@@ -14,6 +14,8 @@ const RENEW_MS = 2 * SECOND_MS;
 const MAX_RUNNING = 16;
 /** If more batches wait than may run, the oldest run pauses after this time. */
 const TURN_MS = 30 * SECOND_MS;
+/** Time for a run to pause, which waits for its running lines, before the next one pauses. */
+const PAUSE_MS = 5 * SECOND_MS;
 /** Pause after an unexpected error. */
 const LATER_MS = 5 * SECOND_MS;
 /** Time for running lines to end at a stop; other lines run again later. */
@@ -21,13 +23,17 @@ const STOP_MS = 2 * SECOND_MS;
 
 export class Worker {
   readonly #parts: RunParts;
+  /** The oldest first, with its monotonic begin. */
   readonly #runs = new Map<string, { readonly run: BatchRun; readonly sinceMs: number }>();
+  #pausedMs = -Infinity;
   readonly #worker: JobWorker<Batch>;
 
   constructor(options: Omit<RunParts, 'lines'>) {
-    const { batches, clock, log } = options;
+    const { batches, settings, clock, log } = options;
     const lines = new JobQueue({
-      running: options.settings.concurrency,
+      // Lines that never end must not keep the lines of all other accounts waiting.
+      running: settings.concurrency + 1,
+      runningOfCaller: settings.concurrency,
       waiting: MAX_RUNNING * MAX_PENDING,
       retryAfterSeconds: 1,
     });
@@ -71,16 +77,21 @@ export class Worker {
     if (host.isClosing()) return [];
     const free = MAX_RUNNING - running.length;
     if (free > 0) return await batches.claim(free, running);
-    const [longest] = this.#runs.values();
-    const isLong = longest !== undefined && clock.nowMs() - longest.sinceMs >= TURN_MS;
-    if (isLong && (await batches.due(1)).length > 0) longest.run.pause();
+    const nowMs = clock.monotonicMs();
+    if (nowMs - this.#pausedMs < PAUSE_MS) return [];
+    const longest = [...this.#runs.values()].find(({ run }) => !run.isStopping);
+    const isLong = longest !== undefined && nowMs - longest.sinceMs >= TURN_MS;
+    if (isLong && (await batches.due(1)).length > 0) {
+      longest.run.pause();
+      this.#pausedMs = nowMs;
+    }
     return [];
   }
 
   async #run(batch: Batch, signal: AbortSignal): Promise<void> {
     const run = new BatchRun(this.#parts, batch);
     const pause = (): void => run.pause();
-    this.#runs.set(batch.id, { run, sinceMs: this.#parts.clock.nowMs() });
+    this.#runs.set(batch.id, { run, sinceMs: this.#parts.clock.monotonicMs() });
     signal.addEventListener('abort', pause);
     if (signal.aborted) pause();
     try {

@@ -11,7 +11,7 @@ export const BatchesSection = group({
       'Price of a request in a batch as a factor of the price of the model. Searches and pages keep their price.',
     ),
   concurrency: whole(4, 1_000).describe(
-    'Concurrent batch requests of one process. They run only on engines with spare capacity.',
+    'Concurrent batch requests of one account in each process. Other accounts share one more. They run only on engines with spare capacity.',
   ),
   maxRequests: whole(50_000, 1_000_000).describe('Maximum number of requests in one batch.'),
   maxFileMb: whole(200, 10_000).describe(
