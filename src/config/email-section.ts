@@ -32,7 +32,9 @@ export const EmailSection = z
       .min(1)
       .max(10_000)
       .default(50)
-      .describe('Maximum messages to the recipients of one account per day and process.'),
+      .describe(
+        'Maximum messages to the recipients of one account, and to one address, per day and process.',
+      ),
   })
   .optional();
 export type EmailSection = z.infer<typeof EmailSection>;

@@ -18,7 +18,8 @@ export const MAILTO = 'mailto:';
 const TIMEOUT_MS = 20 * SECOND_MS;
 /** Connections to the mail server, which other messages wait for. */
 const MAX_CONNECTIONS = 2;
-const MAX_ACCOUNTS = 10_000;
+/** Accounts and addresses whose messages are counted. */
+const MAX_COUNTS = 20_000;
 const FIRST_PERMANENT = 500;
 
 export interface MailerParts {
@@ -79,8 +80,9 @@ export class Mailer {
   /** Sends one message. Never rejects. `webhook`: the recipient of an account, which can unsubscribe. */
   async send(to: string, delivery: Delivery, webhook: Webhook | undefined): Promise<Outcome> {
     const { settings, title, publicUrl, basePath } = this.#parts;
-    if (delivery.event !== 'backup.failed' && !this.#count(delivery.accountId)) {
-      const problem = `An account gets at most ${settings.perAccountPerDay} e-mails per day`;
+    const exceeded = delivery.event === 'backup.failed' ? undefined : this.#exceeded(delivery, to);
+    if (exceeded !== undefined) {
+      const problem = `An ${exceeded} gets at most ${settings.perAccountPerDay} e-mails per day`;
       return { status: undefined, problem };
     }
     const { subject, lines } = contentOf(delivery, title, publicUrl);
@@ -120,18 +122,24 @@ export class Mailer {
     this.#opened?.close();
   }
 
-  /** Counts a message of an account; `false` above the maximum of the day. */
-  #count(accountId: string): boolean {
+  /** Counts a message. Several accounts must not flood an address, since accounts of wallets are free. */
+  #exceeded({ accountId }: Delivery, to: string): 'account' | 'address' | undefined {
+    if (!this.#count(accountId)) return 'account';
+    return this.#count(to.toLowerCase()) ? undefined : 'address';
+  }
+
+  /** Counts a message of an account or to an address; `false` above the maximum of the day. */
+  #count(name: string): boolean {
     const { settings, clock } = this.#parts;
     const day = Math.floor(clock.nowMs() / DAY_MS);
-    const known = this.#counts.get(accountId);
+    const known = this.#counts.get(name);
     const current = known?.day === day ? known : { day, count: 0 };
     if (current.count >= settings.perAccountPerDay) return false;
     current.count += 1;
-    this.#counts.delete(accountId);
-    this.#counts.set(accountId, current);
+    this.#counts.delete(name);
+    this.#counts.set(name, current);
     const [oldest] = this.#counts.keys();
-    if (this.#counts.size > MAX_ACCOUNTS && oldest !== undefined) this.#counts.delete(oldest);
+    if (this.#counts.size > MAX_COUNTS && oldest !== undefined) this.#counts.delete(oldest);
     return true;
   }
 }

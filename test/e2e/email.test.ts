@@ -195,4 +195,26 @@ signIn: { providers: [{ id: company, label: Company, issuer: 'https://login.exam
     await until(async () => (await last()) !== null, 'the result of the last message');
     assert.equal(await last(), 'An account gets at most 8 e-mails per day');
   });
+
+  test('an address gets a limited number of messages per day from all accounts', async () => {
+    const url = 'mailto:victim@elsewhere.example';
+    const errors: (string | null)[] = [];
+    for (let account = 0; account < 3; account += 1) {
+      const { secret } = await bench.farebox.account('5', { kind: 'ADMIN' });
+      const { body: webhook } = await api('/webhooks', {
+        secret,
+        body: { url, events: ['balance.low'], thresholds: { balanceUsd: 1 } },
+      });
+      for (let sent = 0; sent < 3; sent += 1) {
+        clock.advance(11_000);
+        await api(`/webhooks/${webhook.id}/test`, { method: 'POST', secret });
+      }
+      const list = await api(`/webhooks/${webhook.id}/deliveries`, { secret });
+      errors.push(...list.body.data.map(({ error }: { error: string | null }) => error));
+    }
+    assert.deepEqual(
+      errors.filter((error) => error !== null),
+      ['An address gets at most 8 e-mails per day'],
+    );
+  });
 });
