@@ -156,7 +156,9 @@ async function unsubscribing({ table }: WebhookRouteParts, context: RequestConte
 
 async function unsubscribe(parts: WebhookRouteParts, context: RequestContext): Promise<void> {
   const { accountId, id } = await unsubscribing(parts, context);
-  await parts.table.change(accountId, id, (before) => ({ ...before, isPaused: true }));
+  const { table, clock } = parts;
+  await table.change(accountId, id, (before) => ({ ...before, isPaused: true }));
+  await table.endWaiting(id, clock.nowMs(), 'The recipient has stopped the messages');
   await context.json(200, { id, object: 'webhook', paused: true });
 }
 

@@ -304,6 +304,15 @@ export class WebhookTable {
     );
   }
 
+  /** Ends the waiting messages of a webhook. */
+  async endWaiting(webhookId: string, nowMs: number, problem: string): Promise<void> {
+    await this.#store.query(
+      `UPDATE webhooks_delivery SET state = 'failed', due_ms = 0, ended_ms = $2, problem = $3
+       WHERE webhook_id = $1 AND state = 'pending'`,
+      [webhookId, nowMs, problem],
+    );
+  }
+
   /** Deletes a delivery whose webhook was deleted. */
   async forget(id: string): Promise<void> {
     await this.#store.query('DELETE FROM webhooks_delivery WHERE id = $1', [id]);

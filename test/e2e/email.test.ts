@@ -217,4 +217,31 @@ signIn: { providers: [{ id: company, label: Company, issuer: 'https://login.exam
       ['An address gets at most 8 e-mails per day'],
     );
   });
+
+  test('the link of a message also ends the messages that wait', async () => {
+    const { accountId, secret } = await bench.farebox.account('5', { kind: 'ADMIN' });
+    const { body: webhook } = await api('/webhooks', {
+      secret,
+      body: { url: 'mailto:a@b.example', events: ['balance.low'], thresholds: { balanceUsd: 1 } },
+    });
+    const mail = await nextMail(() =>
+      api(`/webhooks/${webhook.id}/test`, { method: 'POST', secret }),
+    );
+    const { store } = bench.farebox.app.stores;
+    await store.query(
+      `INSERT INTO webhooks_delivery (id, webhook_id, account_id, event, subject, period, body, state,
+         attempts, due_ms, created_ms, ended_ms)
+       VALUES ('waits', $1, $2, 'balance.low', '', 1, '{"data":{}}', 'pending', 1, $3, $3, 0)`,
+      [webhook.id, accountId, clock.nowMs() + MINUTE_MS],
+    );
+    const [path = ''] =
+      /\/webhooks\/\S+token=[\w-]+/.exec(mail.headers.replaceAll('\r\n ', '')) ?? [];
+    assert.equal((await call(bench.farebox, path, { method: 'POST' })).status, 200);
+    const { body } = await api(`/webhooks/${webhook.id}/deliveries`, { secret });
+    const waited = body.data.find(({ id }: { id: string }) => id === 'waits');
+    assert.deepEqual(
+      [waited.status, waited.nextAttemptAt, waited.error],
+      ['failed', null, 'The recipient has stopped the messages'],
+    );
+  });
 });
