@@ -130,6 +130,22 @@ test('a slow caller gets everything, with backpressure', async (t) => {
   assert.equal(bodyOf(await text(socket)).length, count * piece.length + 3);
 });
 
+test('a piece after the end is dropped, and the next response is unchanged', async (t) => {
+  const port = await serve(t, async (writer, path) => {
+    writer.write(Buffer.from(path));
+    await nextTurn();
+    writer.end(Buffer.from('.'));
+    writer.write(Buffer.from('late'));
+    await nextTurn();
+  });
+  const socket = dial(port);
+  const received = text(socket);
+  socket.write('GET /1 HTTP/1.1\r\nhost: x\r\n\r\n');
+  await once(socket, 'data');
+  socket.write('GET /2 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n');
+  assert.doesNotMatch(await received, /late/);
+});
+
 test('a disconnected caller ends the wait without an error', async (t) => {
   const { promise: ended, resolve: end } = Promise.withResolvers<void>();
   const port = await serve(t, async (writer, _path, response) => {

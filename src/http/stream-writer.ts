@@ -148,7 +148,8 @@ export class StreamWriter {
     const target = writer.#target;
     if (frame.end === HEAD_BYTES) return;
     const piece = writer.#isChunked ? frame.takeChunk(false) : frame.take();
-    if (!target.writable) return;
+    // After the end of the response its connection belongs to the next one.
+    if (!target.writable || writer.#response.writableEnded) return;
     writer.#isFull = !target.write(piece);
     if (target === writer.#response) writer.#target = writer.#response.socket ?? target;
   }
