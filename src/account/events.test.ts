@@ -227,6 +227,19 @@ describe('live events', () => {
     assert.deepEqual(end.data, { reason: 'shutdown' });
   });
 
+  test('HEAD returns the headers of a stream at once, and opens none', async () => {
+    const { secret } = await bench.farebox.account('1');
+    for (let turn = 0; turn < 11; turn += 1) {
+      const head = await call(bench.farebox, '/events', {
+        secret,
+        method: 'HEAD',
+        signal: AbortSignal.timeout(10_000),
+      });
+      assert.equal(head.status, 200);
+      assert.match(head.headers.get('content-type') ?? '', /^text\/event-stream/);
+    }
+  });
+
   test('a stream needs somebody', async () => {
     assert.equal((await call(bench.farebox, '/events')).status, 402);
   });

@@ -12,6 +12,7 @@ import { Fault } from '../core/faults.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { type RouteDescription, eventContent } from '../http/describe.ts';
 import type { RequestContext } from '../http/request-context.ts';
+import { EVENT_STREAM } from '../http/response-stream.ts';
 import { type Route, get } from '../http/route.ts';
 import type { StreamWriter } from '../http/stream-writer.ts';
 import { type Caller, walletOfAccount } from '../identity/identity.ts';
@@ -124,7 +125,9 @@ class LiveEvents {
     context.leave = undefined;
     context.set('cache-control', 'no-cache, no-store');
     context.set('x-accel-buffering', 'no');
-    const writer = context.stream(200, 'text/event-stream; charset=utf-8');
+    const { method } = context.request;
+    if (method === 'HEAD') return void context.pipe(200, EVENT_STREAM).end();
+    const writer = context.stream(200, EVENT_STREAM);
     const nowMs = this.#parts.clock.monotonicMs();
     const watch = this.#watchOf(caller);
     await new Promise<void>((resolve) => {
