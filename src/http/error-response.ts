@@ -2,12 +2,11 @@
  * Turns everything that was thrown into a response. A Fault shows its public part; any other error
  * is a bug or a lost database, and shows nothing internal.
  */
-import type { Socket } from 'node:net';
 import { SECOND_MS } from '../core/clock.ts';
-import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
+import { FAULTS, Fault } from '../core/faults.ts';
 import { isJsonObject } from '../json/json-scan.ts';
 import { ReadTooLong, StoreUnavailable, isUnstorableText } from '../db/db.ts';
-import { type RequestContext, REASON_PHRASES } from './request-context.ts';
+import type { RequestContext } from './request-context.ts';
 
 /** `Retry-After` while the database is unreachable. */
 const DATABASE_RETRY_SECONDS = 5;
@@ -121,31 +120,3 @@ const OPENAI_TYPES: Readonly<Record<number, string>> = {
 function openAiType(status: number): string {
   return OPENAI_TYPES[status] ?? (status >= 500 ? 'server_error' : 'invalid_request_error');
 }
-
-/**
- * Responds to a malformed or incomplete HTTP request and closes the connection. `error` is of
- * Node's parser; there is no context yet, so the bytes are written by hand.
- */
-export function refuseConnection(error: { readonly code?: string }, socket: Socket): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) {
-    socket.destroy();
-    return;
-  }
-  const code = PARSER_CODES[error.code ?? ''] ?? 'MALFORMED_REQUEST';
-  const answer = errorResponse(new Fault(code, { canRetry: false }), false);
-  const body = JSON.stringify(answer.body);
-  const head = [
-    `HTTP/1.1 ${answer.status} ${REASON_PHRASES[answer.status] ?? 'Unknown'}`,
-    'content-type: application/json; charset=utf-8',
-    `content-length: ${Buffer.byteLength(body)}`,
-    'x-content-type-options: nosniff',
-    'connection: close',
-  ];
-  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
-}
-
-/** Error codes of Node's parser; others are malformed requests. */
-const PARSER_CODES: Readonly<Record<string, FaultCode>> = {
-  HPE_HEADER_OVERFLOW: 'HEADERS_TOO_LARGE',
-  ERR_HTTP_REQUEST_TIMEOUT: 'REQUEST_TOO_SLOW',
-};

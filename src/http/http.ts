@@ -11,7 +11,7 @@
 import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import { type AddressInfo, isIP } from 'node:net';
+import { type AddressInfo, type Socket, isIP } from 'node:net';
 import createRouter, { type HTTPMethod } from 'find-my-way';
 import type { Caller } from '../identity/identity.ts';
 import type { Config } from '../config/config.ts';
@@ -26,7 +26,7 @@ import type { AbuseGuard } from './abuse-guard.ts';
 import { BodyMemory } from './body-memory.ts';
 import { countryBy, forwardedBy } from './caller-address.ts';
 import { errorVary, wantsOpenAi } from './error-format.ts';
-import { errorResponse, refuseConnection } from './error-response.ts';
+import { errorResponse } from './error-response.ts';
 import type { RunOnce } from './idempotent.ts';
 import { readTags } from './tags.ts';
 import { identifyAs, requireClearHead } from './identify.ts';
@@ -35,6 +35,7 @@ import { type HeaderRecord, RequestContext } from './request-context.ts';
 import { readBytes, readDecoded, requireMediaType } from './body-bytes.ts';
 import { JSON_BODY, type Route } from './route.ts';
 import { limitConnections } from './connection-limits.ts';
+import { refuseConnection } from './refuse-connection.ts';
 import type { StandardHeaders } from './response-headers.ts';
 import { isRestTooLong, limitUnreadBody } from './unread-body.ts';
 import { limitWrites } from './write-timeout.ts';
@@ -119,6 +120,8 @@ export class HttpServer {
   readonly #country: ((request: IncomingMessage) => string) | undefined;
   readonly #within: RequestObserver['within'];
   readonly #servers: Server[] = [];
+  /** Connections whose incomplete request has its response. */
+  readonly #responded = new WeakSet<Socket>();
   readonly bodyMemory: BodyMemory;
   /** Runs routes in this process. */
   readonly internal: InternalCalls;
@@ -244,7 +247,9 @@ export class HttpServer {
     server.on('request', this.#receive);
     // Ignores unknown expectations (RFC 9110 §10.1.1); Node would respond 417 without our headers.
     server.on('checkExpectation', (...of) => server.emit('request', ...of));
-    server.on('clientError', refuseConnection);
+    server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
+      refuseConnection(error, socket, this.#responded.has(socket), clock);
+    });
     return server;
   }
 
@@ -469,7 +474,8 @@ export class HttpServer {
     if (context.bodyBytes > 0) this.bodyMemory.release(context);
     const { request, answerHeaders } = context;
     if (!request.complete) {
-      limitUnreadBody(request, answerHeaders['connection'] === 'close', this.#parts.clock);
+      const isLast = answerHeaders['connection'] === 'close';
+      limitUnreadBody(request, isLast, this.#parts.clock, this.#responded);
     }
     const tookMs = this.#parts.clock.monotonicMs() - context.startedMs;
     for (let at = 0; at < observers.length; at += 1) observers[at]?.ended(context, tookMs);

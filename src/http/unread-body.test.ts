@@ -1,9 +1,10 @@
 /** Callers that get their response before they have sent their request body, on real connections. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { type Socket, connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { type Bench, startWithEngine } from '../../test/app/call.ts';
+import { type Bench, chatBody, startWithEngine } from '../../test/app/call.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { until } from '../../test/support/until.ts';
 import { SECOND_MS } from '../core/clock.ts';
@@ -26,9 +27,12 @@ describe('a response before the end of the request body', () => {
   });
   after(() => bench.stop());
 
-  function open({ farebox } = bench): { readonly socket: Socket; readonly received: () => string } {
+  function open(
+    { farebox } = bench,
+    allowHalfOpen = false,
+  ): { readonly socket: Socket; readonly received: () => string } {
     const { hostname, port } = new URL(farebox.url);
-    const socket = connect(Number(port), hostname);
+    const socket = connect({ port: Number(port), host: hostname, allowHalfOpen });
     let text = '';
     socket.setEncoding('utf8').on('data', (piece: string) => (text += piece));
     socket.on('error', () => undefined); // the server closes the connection
@@ -92,6 +96,46 @@ describe('a response before the end of the request body', () => {
     assert.ok(!socket.closed);
     clock.advance(2 * SECOND_MS);
     await closed;
+  });
+
+  test('the time limit of a request adds no response to an earlier one', async (t) => {
+    const short = await startWithEngine({ yaml: 'http: { requestTimeoutSeconds: 1 }' });
+    t.after(() => short.stop());
+    const { socket, received } = open(short);
+    const closed = once(socket, 'close');
+    socket.write(headOf('/chat/completions', 'none', 'content-length: 1000'));
+    await until(() => received().startsWith('HTTP/1.1 401 '), 'the response');
+    await closed;
+    assert.equal(received().match(/HTTP\/1\.1 /g)?.length, 1, received());
+  });
+
+  test('malformed bytes after a request add none to the stream that it gets', async () => {
+    bench.upstream.script.push({ kind: 'stream', chunks: 2, hangAfter: 1 });
+    const { socket, received } = open();
+    const closed = once(socket, 'close');
+    const body = JSON.stringify(chatBody({ stream: true }));
+    socket.write(headOf('/chat/completions', secret, `content-length: ${body.length}`) + body);
+    await until(() => received().includes('data: '), 'the first piece');
+    socket.write('no request\r\n\r\n');
+    await closed;
+    assert.doesNotMatch(received(), /400|MALFORMED/);
+  });
+
+  test('a rejected caller that never closes its connection is disconnected', async (t) => {
+    const clock = new TestClock();
+    const waiting = await startWithEngine({ clock });
+    t.after(() => waiting.stop());
+    const { socket, received } = open(waiting, true);
+    const { server } = waiting.farebox.app.server;
+    const [ended, closed] = [once(socket, 'end'), once(server, 'connection')];
+    socket.write('no request\r\n\r\n');
+    const [connection] = (await closed) as [Socket];
+    await ended;
+    assert.match(received(), /^HTTP\/1\.1 400 [^]*MALFORMED_REQUEST/);
+    assert.ok(!connection.destroyed);
+    clock.advance(3 * SECOND_MS);
+    assert.ok(connection.destroyed);
+    socket.destroy();
   });
 
   test('a client without a valid key may send a large file to the end', async () => {

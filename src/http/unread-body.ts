@@ -6,6 +6,7 @@
  * connection.
  */
 import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 
 /** The default limit of a body. A caller that sends no more can use its connection again. */
@@ -28,10 +29,19 @@ export function isRestTooLong({ complete, headers, socket }: IncomingMessage): b
   return true;
 }
 
-/** Called after the response of an incomplete request. `isLast`: the response announced the end. */
-export function limitUnreadBody(request: IncomingMessage, isLast: boolean, clock: Clock): void {
+/**
+ * Called after the response of an incomplete request. `isLast`: the response announced the end.
+ * Adds the connection to `responded` until the request ends.
+ */
+export function limitUnreadBody(
+  request: IncomingMessage,
+  isLast: boolean,
+  clock: Clock,
+  responded: WeakSet<Socket>,
+): void {
   const { socket } = request;
   if (socket.destroyed) return;
+  responded.add(socket);
   const maxBytes = socket.bytesRead + MAX_DISCARDED_BYTES;
   let closesMs = clock.monotonicMs() + MAX_DISCARD_MS;
   let isStopped = false;
@@ -48,6 +58,7 @@ export function limitUnreadBody(request: IncomingMessage, isLast: boolean, clock
   });
   const end = (): void => {
     stopChecks();
+    responded.delete(socket);
     socket.off('close', end);
     if (isLast) socket.destroy();
   };
