@@ -64,6 +64,8 @@ export class CallResult {
 
   /** Sends the final message; without a message, the client has cancelled. */
   async end(message: Json | undefined): Promise<void> {
+    // The compression of the message takes a while, in which no stream may begin.
+    this.close();
     if (this.#context.isGone) return;
     if (this.#writer !== undefined) {
       this.#writer.end(message === undefined ? NOTHING : eventOf(message));
