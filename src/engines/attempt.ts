@@ -3,7 +3,7 @@
  * response (bounded), passes a success on, and reports its end to the run exactly once. It occupies
  * a slot of its engine until the connection is free again.
  */
-import type { Clock } from '../core/clock.ts';
+import { type Clock, HOUR_MS } from '../core/clock.ts';
 import type { Ticket } from '../net/circuit-breaker.ts';
 import { retryAfterMs } from '../net/retry.ts';
 import {
@@ -19,6 +19,8 @@ import { type Verdict, verdictOfError, verdictOfFailure } from './verdict.ts';
 
 /** Enough for any error object, small enough to keep in memory. */
 const MAX_ERROR_BODY_BYTES = 64 * 1024;
+/** For an engine with a wrong clock; it is called again after seconds anyway. */
+const MAX_RETRY_AFTER_MS = HOUR_MS;
 
 export interface AttemptOwner {
   /** The first byte of a success has arrived, or its end if the body is empty. */
@@ -116,10 +118,11 @@ export class Attempt extends Exchange {
     return this.tookMs;
   }
 
-  /** The delay that an unsuccessful response requests. */
+  /** The delay that an unsuccessful response requests, at most an hour. */
   retryAfterMs(clock: Clock): number | null {
     if (this.status < 300) return null;
-    return retryAfterMs(headerText(this.headers, 'retry-after'), clock.nowMs());
+    const requestedMs = retryAfterMs(headerText(this.headers, 'retry-after'), clock.nowMs());
+    return requestedMs === null ? null : Math.min(requestedMs, MAX_RETRY_AFTER_MS);
   }
 
   /** Discards a response that may belong to another request. */
