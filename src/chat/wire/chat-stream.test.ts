@@ -627,6 +627,16 @@ test('log probabilities have all members that the SDKs require', () => {
   }
 });
 
+test('a message in place of a delta is sent as one and counted, unless its text was sent before', () => {
+  const message = { role: 'assistant', content: 'Hello' };
+  const whole = run(vllm([{ index: 0, message, finish_reason: 'stop' }]));
+  assert.equal(contentOf(whole), 'Hello');
+  assert.equal(whole.stream.tally.contentBytes, 5);
+  assert.ok(whole.stream.hasShownText);
+  const again = run(PLAIN.replaceAll(/"delta":{},/g, `"message":${JSON.stringify(message)},`));
+  assert.deepEqual(again.chunks, run(PLAIN).chunks);
+});
+
 test('a text on the fast path after an empty one counts as sent', () => {
   const start = vllm([delta({ role: 'assistant', content: '' })]);
   const empty = vllm([delta({ reasoning_content: '' })]);

@@ -169,8 +169,10 @@ export class StreamChoice {
     return (this.#calls?.shownCount ?? 0) + this.#firstCall;
   }
 
-  show(choice: JsonObject): JsonObject | undefined {
-    const original = isJsonObject(choice['delta']) ? choice['delta'] : {};
+  show(given: JsonObject): JsonObject | undefined {
+    const { delta: piece } = given;
+    const original = isJsonObject(piece) ? piece : this.#unsentMessage(given);
+    const choice = original === piece ? given : withoutMessage(given);
     const whole = canonicalMessage(original);
     if (this.isCut) {
       this.#cutBytes += outputBytes(tallyOf(whole));
@@ -178,10 +180,10 @@ export class StreamChoice {
     }
     const { searchTool, dropReasoning, newCallId } = this.#options;
     const delta: Record<string, unknown> = { ...this.#granted(whole) };
-    const given = toolCallsOf(delta);
-    if (given.length > 0) {
+    const pieces = toolCallsOf(delta);
+    if (pieces.length > 0) {
       this.#calls ??= new StreamCalls(searchTool, newCallId);
-      const calls = this.#calls.show(given, this.#firstCall);
+      const calls = this.#calls.show(pieces, this.#firstCall);
       if (calls.length > 0) delta['tool_calls'] = calls;
       else delete delta['tool_calls'];
     }
@@ -202,6 +204,11 @@ export class StreamChoice {
     const logprobs = this.isCut ? { logprobs: null } : undefined;
     const others = soundChoice(choice);
     return { ...others, ...logprobs, index: this.index, delta, finish_reason: reason };
+  }
+
+  /** Some engines send a whole message in place of a delta, of which the text may have been sent. */
+  #unsentMessage({ message }: JsonObject): JsonObject {
+    return this.bytes === 0 && isJsonObject(message) ? message : {};
   }
 
   /**
@@ -237,6 +244,10 @@ export class StreamChoice {
     const finish_reason = finishReason(isUnseen ? 'stop' : reason, this.#hasToolCalls);
     return { index: this.index, delta, logprobs: null, finish_reason };
   }
+}
+
+function withoutMessage({ message: _whole, ...choice }: JsonObject): JsonObject {
+  return choice;
 }
 
 function soundChoice(choice: JsonObject): JsonObject {
