@@ -27,15 +27,27 @@ import {
   withOwnId,
 } from './passed-response.ts';
 
-/** Pieces of text: the kind of output, and the member of the item that they build. */
-const PIECES: Readonly<Record<string, readonly [kind: keyof OutputTally, member: string]>> = {
-  'response.output_text.delta': ['contentBytes', 'text'],
-  'response.refusal.delta': ['contentBytes', 'refusal'],
-  'response.reasoning_summary_text.delta': ['reasoningBytes', 'text'],
-  'response.reasoning_text.delta': ['reasoningBytes', 'text'],
-  'response.function_call_arguments.delta': ['toolBytes', 'arguments'],
-  'response.custom_tool_call_input.delta': ['toolBytes', 'input'],
+/** The kind of output of a text, and the member of the item that it builds. */
+type ItemText = readonly [kind: keyof OutputTally, member: string];
+
+/** By the name of their events. */
+const TEXTS: Readonly<Record<string, ItemText>> = {
+  output_text: ['contentBytes', 'text'],
+  refusal: ['contentBytes', 'refusal'],
+  reasoning_summary_text: ['reasoningBytes', 'text'],
+  reasoning_text: ['reasoningBytes', 'text'],
+  function_call_arguments: ['toolBytes', 'arguments'],
+  custom_tool_call_input: ['toolBytes', 'input'],
 };
+
+const DELTAS = textEvents('delta');
+/** The end of a part has its whole text, which some engines send without deltas. */
+const ENDS = textEvents('done');
+
+function textEvents(phase: string): Readonly<Record<string, ItemText>> {
+  const events = Object.entries(TEXTS).map(([name, text]) => [`response.${name}.${phase}`, text]);
+  return Object.fromEntries(events);
+}
 
 const KINDS = ['contentBytes', 'reasoningBytes', 'toolBytes'] as const;
 
@@ -54,8 +66,12 @@ interface OpenItem {
   readonly index: number;
   member: string;
   text: string;
-  /** The text of the item that was counted. */
-  readonly counted: OutputTally;
+}
+
+/** The text of an item that was counted. */
+interface CountedItem extends OutputTally {
+  /** Whether a delta of its open part came. */
+  hasDelta: boolean;
 }
 
 export class PassedStream implements EngineStream {
@@ -69,6 +85,7 @@ export class PassedStream implements EngineStream {
   readonly #keep: (finished: FinishedResponse) => void;
   readonly #events = new SseEvents();
   readonly #open = new Map<unknown, OpenItem>();
+  readonly #counted = new Map<unknown, CountedItem>();
   readonly #done: JsonObject[] = [];
   #started: JsonObject = {};
   /** The last event, which is sent with the charge. */
@@ -183,34 +200,45 @@ export class PassedStream implements EngineStream {
 
   /** Counts the text of an event and follows its item. Returns `false` at the end of the grant. */
   #count(event: JsonObject): boolean {
-    const { type, output_index: index, item, delta } = event;
+    const { type, output_index: index, item } = event;
+    const counted = this.#countedOf(index);
     if (type === 'response.output_item.added' && isJsonObject(item) && typeof index === 'number') {
-      const counted = noOutput();
-      counted.toolBytes = item['call_id'] === undefined ? 0 : textBytes(item['name']);
-      addTally(this.tally, counted);
-      this.#open.set(index, { item, index, member: '', text: '', counted });
+      const nameBytes = item['call_id'] === undefined ? 0 : textBytes(item['name']);
+      this.tally.toolBytes += nameBytes;
+      counted.toolBytes += nameBytes;
+      this.#open.set(index, { item, index, member: '', text: '' });
     } else if (type === 'response.output_item.done' && isJsonObject(item)) {
-      if (!this.#countItems([item], this.#open.get(index)?.counted ?? noOutput())) return false;
+      if (!this.#countItems([item], counted)) return false;
       this.#open.delete(index);
       this.#done.push(item);
     }
-    const piece = PIECES[String(type)];
-    if (piece === undefined || typeof delta !== 'string') return true;
-    const [kind, member] = piece;
-    const sizeBytes = textBytes(delta);
+    const delta = DELTAS[String(type)];
+    const [kind, member] = delta ?? ENDS[String(type)] ?? [];
+    if (kind === undefined || member === undefined) return true;
+    const isCounted = delta === undefined && counted.hasDelta;
+    counted.hasDelta = delta !== undefined;
+    const text = event[delta === undefined ? member : 'delta'];
+    if (isCounted || typeof text !== 'string' || text === '') return true;
+    const sizeBytes = textBytes(text);
     this.#deltas += 1;
     const most = mostBytes(this.#grantedTokens, this.#deltas);
     this.isCutOff = outputBytes(this.tally) + sizeBytes > most;
     if (this.isCutOff) return false;
     this.tally[kind] += sizeBytes;
-    this.hasShownText ||= sizeBytes > 0;
+    counted[kind] += sizeBytes;
+    this.hasShownText = true;
     const open = this.#open.get(index);
     if (open !== undefined) {
       open.member = member;
-      open.text += delta;
-      open.counted[kind] += sizeBytes;
+      open.text += text;
     }
     return true;
+  }
+
+  #countedOf(index: unknown): CountedItem {
+    const known = this.#counted.get(index) ?? { ...noOutput(), hasDelta: false };
+    this.#counted.set(index, known);
+    return known;
   }
 
   /**
