@@ -406,3 +406,33 @@ models: [{ id: pair, type: text, context: 4096, price: { input: 1, output: 2 }, 
     await two.kill();
   }
 }
+
+test('the limit of a text completion is not changed if it exceeds the context', async (t) => {
+  const engine = await openEngine();
+  const farebox = await startTestApp({
+    yaml: `
+engines: { one: { url: ${engine.url} } }
+models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, replicas: [{ engine: one }] }]
+`,
+  });
+  t.after(async () => {
+    await farebox.stop();
+    await engine.close();
+  });
+  const limits: unknown[] = [];
+  engine.answer = (heard, response) => {
+    limits.push(JSON.parse(heard.body)['max_tokens']);
+    const message = "This model's maximum context length is 4096 tokens";
+    response.writeHead(400).end(JSON.stringify({ error: { message } }));
+  };
+  const response = await fetch(`${farebox.url}/completions`, {
+    method: 'POST',
+    headers: {
+      authorization: `Bearer ${farebox.owner.secret}`,
+      'content-type': 'application/json',
+    },
+    body: JSON.stringify({ model: 'm', prompt: '7'.repeat(3_000), max_tokens: 2_000 }),
+  });
+  assert.equal(response.status, 400);
+  assert.deepEqual(limits, [2_000]);
+});

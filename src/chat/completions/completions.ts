@@ -78,6 +78,7 @@ async function complete(
       model: request.model,
       stream,
       choiceCount: choices,
+      maxOutputTokens: outputTokens,
       promptCacheKey: typeof key === 'string' ? key : undefined,
     }),
     additions: NOTHING_ADDED,

@@ -121,13 +121,15 @@ export function plainRequest(source: ParsedObject): ChatRequest | undefined {
 
 /** A request without a chat, for text completions. */
 export function chatRequestWith(
-  given: Pick<ChatRequest, 'model' | 'stream' | 'choiceCount' | 'promptCacheKey'>,
+  given: Pick<
+    ChatRequest,
+    'model' | 'stream' | 'choiceCount' | 'maxOutputTokens' | 'promptCacheKey'
+  >,
 ): ChatRequest {
   return {
     ...NOTHING_REQUESTED,
     isPlain: false,
     messages: [],
-    maxOutputTokens: undefined,
     facts: NO_FACTS,
     fields: {},
     source: { bytes: NO_BYTES, body: {}, members: [] },
