@@ -3,6 +3,7 @@
  * of the message; those of agents' protocols count in a block of text.
  */
 import { isJsonObject } from '../../json/json-scan.ts';
+import { stringOrEmpty } from '../../json/json-text.ts';
 import type { Citation, CitedSpan } from './response-protocol.ts';
 
 interface FoundCitation {
@@ -43,7 +44,11 @@ export class EngineCitations {
       const given = isJsonObject(nested) ? nested : annotation;
       const { url, title, content, start_index, end_index, ...rest } = given;
       const span = { start: placeOf(start_index, 0), end: placeOf(end_index, length) };
-      const source = { url: textOf(url), title: textOf(title), content: textOf(content) };
+      const source = {
+        url: stringOrEmpty(url),
+        title: stringOrEmpty(title),
+        content: stringOrEmpty(content),
+      };
       const citation = { ...source, number: this.#count };
       this.#count += 1;
       if (type === 'url_citation' && source.url !== '') return [{ citation, span }];
@@ -52,8 +57,4 @@ export class EngineCitations {
       return [{ citation: { ...citation, own }, span }];
     });
   }
-}
-
-function textOf(value: unknown): string {
-  return typeof value === 'string' ? value : '';
 }

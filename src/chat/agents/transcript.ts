@@ -11,7 +11,7 @@
  * - Only reasoning since the last user message is sent back, as templates expect; signed reasoning of
  *   all messages with the marked messages.
  */
-import { parsedJson } from '../../json/json-text.ts';
+import { parsedJson, stringOrEmpty } from '../../json/json-text.ts';
 import { DETAIL_MARK, SIGNATURE_MARK } from './sealed-text.ts';
 import { isReasoningDetail, type ReasoningDetail } from '../wire/chat-choice.ts';
 import { type ChatMessage, type ContentPart, MAX_PARTS_PER_MESSAGE } from '../wire/chat-schema.ts';
@@ -84,7 +84,7 @@ export class Transcript {
       const detail = parsedJson(text.slice(DETAIL_MARK.length));
       if (!isReasoningDetail(detail)) return;
       this.detail(detail);
-      this.reasoning(typeof detail['text'] === 'string' ? detail['text'] : '');
+      this.reasoning(stringOrEmpty(detail['text']));
     } else if (text !== '') this.#assistant().reasoning.push(text);
   }
 

@@ -1,5 +1,5 @@
 /** Validates, counts and rewrites an engine's response to `/completions`, streaming or not. */
-import { parsedJsonObject } from '../../json/json-text.ts';
+import { parsedJsonObject, stringOrEmpty } from '../../json/json-text.ts';
 import { bytesAtMost } from '../../core/token-count.ts';
 import { type ReportedUsage, readUsage } from '../../engines/usage.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
@@ -195,7 +195,7 @@ export class CompletionStream implements EngineStream {
       const index = indexOf(one, place);
       const before = this.#bytes[index];
       if (before === undefined || this.#finished[index] === true) continue;
-      const text = typeof one['text'] === 'string' ? one['text'] : '';
+      const text = stringOrEmpty(one['text']);
       const echoBytes = this.#frame.echoBytes(index);
       const after = before + textBytes(text);
       if (after > mostBytes(this.#frame, index)) {

@@ -4,6 +4,7 @@
  */
 import { refuseMember } from '../../json/validation.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { jsonObjects } from '../../json/json-text.ts';
 import type { ContentPart } from '../wire/chat-schema.ts';
 
 export type BlockPath = readonly (string | number)[];
@@ -18,11 +19,9 @@ export function partsOf(content: unknown, path: BlockPath): ContentPart[] {
 
 export function textsOf(content: unknown): string[] {
   if (typeof content === 'string') return [content];
-  if (!Array.isArray(content)) return [];
-  return (content as readonly unknown[]).flatMap((block) => {
-    const text = isJsonObject(block) && block['type'] === 'text' ? block['text'] : undefined;
-    return typeof text === 'string' ? [text] : [];
-  });
+  return jsonObjects(content).flatMap(({ type, text }) =>
+    type === 'text' && typeof text === 'string' ? [text] : [],
+  );
 }
 
 /** The parts of a block; the last one has the block's mark for a prompt cache. */

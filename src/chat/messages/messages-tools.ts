@@ -4,6 +4,7 @@
  */
 import { engineToolName, NO_PARAMETERS } from '../agents/engine-values.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { jsonObjects } from '../../json/json-text.ts';
 import { refuseMember } from '../../json/validation.ts';
 import type { MessagesBody, Tool, ToolChoice } from './messages-schema.ts';
 
@@ -120,10 +121,7 @@ function namedTools({ messages, tools }: MessagesBody): ReadonlySet<string> {
 }
 
 function addNames(blocks: unknown, named: Set<string>): void {
-  if (!Array.isArray(blocks)) return;
-  for (const block of blocks as readonly unknown[]) {
-    if (!isJsonObject(block)) continue;
-    const { type, tool_name: referenced, name, content } = block;
+  for (const { type, tool_name: referenced, name, content } of jsonObjects(blocks)) {
     if (type === 'tool_reference' && typeof referenced === 'string') named.add(referenced);
     else if (type === 'tool_use' && typeof name === 'string') named.add(name);
     else if (type === 'tool_result') addNames(content, named);

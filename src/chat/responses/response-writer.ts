@@ -5,11 +5,11 @@
  * members of the response are serialized once too: a stream contains them three times, and an
  * agent's tools are tens of kilobytes. The text of a block already is the content of a JSON string.
  */
-import { parsedJsonObject } from '../../json/json-text.ts';
+import { jsonObjects, parsedJsonObject, stringOrEmpty } from '../../json/json-text.ts';
 import type { Settlement } from '../../billing/ledger/ledger.ts';
 import type { Fault } from '../../core/faults.ts';
 import type { Queryable } from '../../db/db.ts';
-import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import type { JsonObject } from '../../json/json-scan.ts';
 import { jsonContent, sealedReasoning, textOfJson } from '../agents/response-blocks.ts';
 import type {
   ProtocolWriter,
@@ -370,15 +370,13 @@ function textPartJson(json: string, annotations: string, logprobs: string): stri
 }
 
 function logprobJson(given: JsonObject): string {
-  const others = given['top_logprobs'];
-  const top_logprobs = Array.isArray(others) ? others.filter(isJsonObject).map(tokenOf) : [];
+  const top_logprobs = jsonObjects(given['top_logprobs']).map(tokenOf);
   return JSON.stringify({ ...tokenOf(given), top_logprobs });
 }
 
 function tokenOf({ token, logprob, bytes }: JsonObject) {
-  const text = typeof token === 'string' ? token : '';
   const known = typeof logprob === 'number' ? logprob : 0;
-  return { token: text, logprob: known, bytes: Array.isArray(bytes) ? bytes : [] };
+  return { token: stringOrEmpty(token), logprob: known, bytes: Array.isArray(bytes) ? bytes : [] };
 }
 
 function summaryJson(json: string): string {

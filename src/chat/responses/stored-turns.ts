@@ -9,7 +9,8 @@ import { type Clock, HOUR_MS } from '../../core/clock.ts';
 import { nextTurn } from '../../core/event-loop.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Queryable, type Store, deleteInBatches } from '../../db/db.ts';
-import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import type { JsonObject } from '../../json/json-scan.ts';
+import { jsonObjects, parsedJsonObject } from '../../json/json-text.ts';
 
 const MAX_CHAIN_TURNS = 100;
 const MAX_REFERENCED_TURNS = 1_000;
@@ -264,13 +265,8 @@ const CHAIN = `chain (id, parent_id, size_bytes, depth) AS (
 )`;
 
 function turnOf({ id, input_json, response_json }: TurnRow): StoredTurn {
-  const input: unknown = JSON.parse(input_json);
-  const response: unknown = JSON.parse(response_json);
-  return {
-    id,
-    input: Array.isArray(input) ? input.filter(isJsonObject) : [],
-    response: isJsonObject(response) ? response : {},
-  };
+  const input = jsonObjects(JSON.parse(input_json));
+  return { id, input, response: parsedJsonObject(response_json) ?? {} };
 }
 
 function notFound(id: string): Fault {

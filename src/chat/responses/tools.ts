@@ -4,7 +4,8 @@
  * one is rejected.
  */
 import * as z from 'zod';
-import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import type { JsonObject } from '../../json/json-scan.ts';
+import { jsonObjects } from '../../json/json-text.ts';
 import { refuseMember } from '../../json/validation.ts';
 import { engineToolName, NO_PARAMETERS } from '../agents/engine-values.ts';
 import type { ChatBody, ChatTool } from '../wire/chat-schema.ts';
@@ -161,7 +162,7 @@ function choiceOf(choice: NonNullable<ResponsesBody['tool_choice']>, all: Gather
   const { type } = choice;
   if (isSearch(type)) return { choice: undefined, isSearch: true, only: undefined };
   if (type === 'allowed_tools') {
-    const listed = Array.isArray(choice['tools']) ? choice['tools'].filter(isJsonObject) : [];
+    const listed = jsonObjects(choice['tools']);
     const only = listed.map((one) => (isSearch(one['type']) ? SEARCH : nameOf(one)));
     const mode = choice['mode'] === 'required' ? 'required' : 'auto';
     return { choice: mode, isSearch: false, only: new Set(only) };

@@ -1,6 +1,7 @@
 /** Converts the body of `POST /responses` and the stored turns before it to a chat request. */
 import { Fault } from '../../core/faults.ts';
-import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import type { JsonObject } from '../../json/json-scan.ts';
+import { jsonObjects } from '../../json/json-text.ts';
 import { refuseMember } from '../../json/validation.ts';
 import { effortOf } from '../agents/engine-values.ts';
 import type { Sealer } from '../agents/sealed-text.ts';
@@ -57,7 +58,7 @@ export async function readTurn(
   for (const [at, { response }] of earlier.entries()) {
     const input = earlierInputs[at] ?? [];
     await readItems(reader, input, { place: ['previous_response_id'], isOwn: false });
-    const output = listOf(response['output']);
+    const output = jsonObjects(response['output']);
     await readItems(reader, output, { place: ['previous_response_id'], isOwn: true });
     for (const list of [input, output]) for (const item of list) history.push(item);
   }
@@ -120,7 +121,7 @@ async function referencedItems(
   const others = await turns.some(missing, accountId);
   for (const responseId of responseIds) {
     const turn = known.get(responseId) ?? others.get(responseId);
-    for (const item of listOf(turn?.response['output'])) {
+    for (const item of jsonObjects(turn?.response['output'])) {
       if (typeof item['id'] === 'string') found.set(item['id'], item);
     }
   }
@@ -172,10 +173,6 @@ function responseIdOfItem(id: string): string | undefined {
 
 export function responseIdOf(requestId: string): string {
   return `resp_${requestId}`;
-}
-
-function listOf(value: unknown): JsonObject[] {
-  return Array.isArray(value) ? value.filter(isJsonObject) : [];
 }
 
 const LOGPROBS = 'message.output_text.logprobs';

@@ -24,6 +24,7 @@ import {
 } from './chat-choice.ts';
 import { childrenOf, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { spliceObject, textWithMembers, withMembers } from '../../json/json-splice.ts';
+import { jsonObjects } from '../../json/json-text.ts';
 import { CHUNK_OBJECT } from './chunk-layout.ts';
 import { SVC_PARAMETER_DEFAULTS, type SvcParameters } from './svc-parameters.ts';
 import { stripThinkTags } from './think-tags.ts';
@@ -329,10 +330,7 @@ export const NOTHING_CITED: readonly RawResult[] = [];
 export function citedBy(answer: JsonObject, before = NOTHING_CITED): readonly RawResult[] {
   const cited = [...before];
   for (const name of CITATION_LISTS) addCited(cited, answer[name]);
-  const { choices } = answer;
-  if (!Array.isArray(choices)) return cited;
-  for (const choice of choices) {
-    if (!isJsonObject(choice)) continue;
+  for (const choice of jsonObjects(answer['choices'])) {
     const message = choice['message'] ?? choice['delta'];
     if (isJsonObject(message)) addCited(cited, message['annotations']);
   }

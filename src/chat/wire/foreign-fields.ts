@@ -2,8 +2,9 @@
  * Rewrites top-level members of other APIs before validation: aliases, nulls, tools, `tool_choice`,
  * `response_format`, service parameters and model suffixes. An unchanged member keeps its identity.
  */
-import { canonicalMessages, withoutNullMembers } from './foreign-messages.ts';
+import { canonicalMessages } from './foreign-messages.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { withoutNulls } from '../../json/json-text.ts';
 import { takeParameters } from './svc-parameters.ts';
 import { refuseMember } from '../../json/validation.ts';
 
@@ -59,7 +60,7 @@ function canonicalFormat(format: JsonObject): JsonObject {
   const inner = format['json_schema'];
   if (!isJsonObject(inner)) return isJsonObject(format['schema']) ? flatFormat(format) : format;
   if (isJsonObject(inner['schema'])) {
-    const given = withoutNullMembers(inner);
+    const given = withoutNulls(inner);
     if (typeof given['name'] !== 'string') {
       return { ...format, json_schema: { ...given, name: DEFAULT_SCHEMA_NAME } };
     }
@@ -74,7 +75,7 @@ const DEFAULT_SCHEMA_NAME = 'response';
 
 function flatFormat(format: JsonObject): JsonObject {
   const { type, json_schema: _absent, ...inner } = format;
-  return { type, json_schema: { name: DEFAULT_SCHEMA_NAME, ...withoutNullMembers(inner) } };
+  return { type, json_schema: { name: DEFAULT_SCHEMA_NAME, ...withoutNulls(inner) } };
 }
 
 /** Converts the tools; removes search tools from the list and returns them as parameters. */
@@ -136,8 +137,8 @@ function functionName(tool: unknown): string | undefined {
 function canonicalTool(tool: unknown): unknown {
   if (!isJsonObject(tool)) return tool;
   if (isJsonObject(tool['function'])) {
-    const given = withoutNullMembers(tool);
-    const made = withoutNullMembers(tool['function']);
+    const given = withoutNulls(tool);
+    const made = withoutNulls(tool['function']);
     if (given['type'] !== undefined && given === tool && made === tool['function']) return tool;
     return { type: 'function', ...given, function: made };
   }

@@ -6,6 +6,7 @@
  * again.
  */
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { withoutNulls } from '../../json/json-text.ts';
 
 export function canonicalMessages(messages: unknown): unknown {
   if (!Array.isArray(messages)) return messages;
@@ -44,14 +45,14 @@ function convertMessage(message: unknown): readonly unknown[] {
   if (type === 'function_call_output') {
     return [toolMessage(message['call_id'], message['output'])];
   }
-  const tidy = withoutNulls(message);
+  const tidy = tidyMessage(message);
   if (tidy['role'] === 'assistant') return [assistantMessage(tidy)];
   if (tidy['role'] === 'user') return userMessages(tidy);
   return [withParts(tidy)];
 }
 
 /** `null` means absent, except in `content`. */
-function withoutNulls(message: JsonObject): JsonObject {
+function tidyMessage(message: JsonObject): JsonObject {
   const kept = Object.entries(message).filter(([key, value]) => {
     if (value === null) return key === 'content';
     if (key === 'tool_calls') return !Array.isArray(value) || value.length > 0;
@@ -167,19 +168,13 @@ function canonicalPart(part: unknown): unknown {
   return isJsonObject(cacheControl) ? { ...converted, cache_control: cacheControl } : converted;
 }
 
-/** `null` means absent; several engines reject it. */
-export function withoutNullMembers(given: JsonObject): JsonObject {
-  if (!Object.values(given).includes(null)) return given;
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null));
-}
-
 /** A part in the canonical form, whose value is the member named by its type. */
 function knownPart(part: JsonObject): JsonObject {
-  const given = withoutNullMembers(part);
+  const given = withoutNulls(part);
   const type = String(given['type']);
   const value = given[type];
   if (!isJsonObject(value)) return given;
-  const kept = withoutNullMembers(value);
+  const kept = withoutNulls(value);
   return kept === value ? given : { ...given, [type]: kept };
 }
 

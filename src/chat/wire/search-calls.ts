@@ -14,6 +14,7 @@ import {
 import type { ChatResponse } from './chat-response.ts';
 import type { ChatMessage } from './chat-schema.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { stringOrEmpty } from '../../json/json-text.ts';
 
 export interface SearchCall {
   readonly id: string;
@@ -35,8 +36,8 @@ export function searchRoundOf(response: ChatResponse, tool: string): SearchRound
   if (calls.length === 0 || !calls.every((call) => functionName(call) === tool)) return undefined;
   return {
     calls: calls.map((call, at) => searchCall(call, at, tool)),
-    content: textOf(message['content']),
-    reasoning: textOf(message['reasoning_content']),
+    content: stringOrEmpty(message['content']),
+    reasoning: stringOrEmpty(message['reasoning_content']),
     details: reasoningDetails(message),
   };
 }
@@ -95,7 +96,7 @@ export const ROUND_BREAK = '\n\n';
 function joined(earlier: readonly string[], last: unknown): unknown {
   const said = earlier.filter((text) => text !== '');
   if (said.length === 0) return last ?? null;
-  const end = textOf(last);
+  const end = stringOrEmpty(last);
   return [...said, ...(end === '' ? [] : [end])].join(ROUND_BREAK);
 }
 
@@ -107,8 +108,4 @@ function firstMessage(response: ChatResponse): JsonObject {
 function searchCall(call: JsonObject, at: number, name: string): SearchCall {
   const id = typeof call['id'] === 'string' && call['id'] !== '' ? call['id'] : `call_${at}`;
   return { id, name, arguments: argumentsText(functionOf(call)['arguments']) };
-}
-
-function textOf(value: unknown): string {
-  return typeof value === 'string' ? value : '';
 }

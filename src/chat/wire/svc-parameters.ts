@@ -5,6 +5,7 @@
 import * as z from 'zod';
 import { percentDecoded } from '../../core/percent-decoding.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { withoutNulls } from '../../json/json-text.ts';
 
 const toggle = z.boolean().nullish();
 const SearchMode = z.enum(['off', 'on', 'auto']);
@@ -129,14 +130,8 @@ export function agentParameters(
   const given = body['svc_parameters'];
   const named = body[`${serviceName}_parameters`];
   return {
-    ...(search === undefined ? {} : { enable_web_search: search, enable_web_citations: true }),
-    ...withoutNulls(given),
-    ...withoutNulls(named),
+    ...(search !== undefined && { enable_web_search: search, enable_web_citations: true }),
+    ...(isJsonObject(given) && withoutNulls(given)),
+    ...(isJsonObject(named) && withoutNulls(named)),
   };
-}
-
-/** `null` means absent, so that it does not override another source. */
-function withoutNulls(given: unknown): JsonObject {
-  if (!isJsonObject(given)) return {};
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null));
 }

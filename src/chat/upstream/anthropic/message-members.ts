@@ -1,6 +1,7 @@
 /** Reads and changes members of messages of Anthropic's API. */
 import { childrenOf, type JsonObject } from '../../../json/json-scan.ts';
 import { withMembers } from '../../../json/json-splice.ts';
+import { withoutNulls } from '../../../json/json-text.ts';
 import { type OutputTally, textBytes } from '../../wire/chat-choice.ts';
 
 /** Adds the output of a content block, in UTF-8 bytes. */
@@ -15,8 +16,7 @@ export function addBlock(tally: OutputTally, block: JsonObject): void {
 
 /** The counts of `message_delta` are totals; members that it lacks stay. */
 export function mergedUsage(before: JsonObject, usage: JsonObject): JsonObject {
-  const given = Object.entries(usage).filter(([, value]) => value !== null);
-  return { ...before, ...Object.fromEntries(given) };
+  return { ...before, ...withoutNulls(usage) };
 }
 
 /** Returns the JSON object with these members replaced; those that are `undefined` are removed. */

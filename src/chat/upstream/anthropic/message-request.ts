@@ -5,7 +5,7 @@
 import { Fault } from '../../../core/faults.ts';
 import { sha256Hex } from '../../../core/ids.ts';
 import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
-import { parsedJsonObject } from '../../../json/json-text.ts';
+import { jsonObjects, parsedJsonObject, stringOrEmpty } from '../../../json/json-text.ts';
 import { engineWords } from '../../../engines/engine-refusal.ts';
 import { refuseMember } from '../../../json/validation.ts';
 import { refuseMissing, type WriteOptions } from '../upstream.ts';
@@ -125,12 +125,8 @@ function formatOf({ response_format: format }: JsonObject): JsonObject {
 }
 
 function toolsOf({ tools }: JsonObject, own: JsonObject | undefined): Blocks {
-  const given: readonly unknown[] = Array.isArray(tools) ? tools : [];
-  const owned = new Map<unknown, JsonObject>();
-  if (own !== undefined && Array.isArray(own['tools'])) {
-    for (const tool of own['tools'].filter(isJsonObject)) owned.set(tool['name'], tool);
-  }
-  return given.filter(isJsonObject).map((tool) => owned.get(functionName(tool)) ?? toolOf(tool));
+  const owned = new Map(jsonObjects(own?.['tools']).map((tool) => [tool['name'], tool]));
+  return jsonObjects(tools).map((tool) => owned.get(functionName(tool)) ?? toolOf(tool));
 }
 
 function toolOf(tool: JsonObject): JsonObject {
@@ -154,7 +150,6 @@ function toolChoiceOf({ tool_choice: choice, parallel_tool_calls: parallel }: Js
 }
 
 function conversationOf(chat: JsonObject, isUnthinking: boolean) {
-  const given: readonly unknown[] = Array.isArray(chat['messages']) ? chat['messages'] : [];
   const system: Blocks = [];
   const messages: { role: 'user' | 'assistant'; content: Blocks }[] = [];
   const add = (role: 'user' | 'assistant', blocks: readonly JsonObject[]): void => {
@@ -163,8 +158,7 @@ function conversationOf(chat: JsonObject, isUnthinking: boolean) {
     if (last?.role === role) last.content.push(...blocks);
     else messages.push({ role, content: [...blocks] });
   };
-  for (const message of given) {
-    if (!isJsonObject(message)) continue;
+  for (const message of jsonObjects(chat['messages'])) {
     const { role, content } = message;
     if (role === 'system' || role === 'developer') {
       // Later system text would change the prefix that is cached.
@@ -213,7 +207,7 @@ function thinkingBlocks(message: JsonObject): Blocks {
       blocks.push({ type: 'redacted_thinking', data });
     } else if (type === 'reasoning.text') {
       // Some clients keep the pieces of a stream, of which only the last one has the signature.
-      if (typeof detail['text'] === 'string') text += detail['text'];
+      text += stringOrEmpty(detail['text']);
       if (typeof signature !== 'string' || signature === '') continue;
       blocks.push({ type: 'thinking', thinking: text, signature });
       text = '';
@@ -235,7 +229,7 @@ const ID_CHARACTERS = 24;
 
 /** Returns the same id in every turn. */
 function safeId(id: unknown): string {
-  const text = typeof id === 'string' ? id : '';
+  const text = stringOrEmpty(id);
   return USUAL_ID.test(text) ? text : `toolu_${sha256Hex(text).slice(0, ID_CHARACTERS)}`;
 }
 
@@ -247,8 +241,7 @@ function marked(mark: unknown): JsonObject {
 function partsOf(content: unknown): Blocks {
   if (typeof content === 'string')
     return content.trim() === '' ? [] : [{ type: 'text', text: content }];
-  if (!Array.isArray(content)) return [];
-  return (content as readonly unknown[]).filter(isJsonObject).flatMap((part) => {
+  return jsonObjects(content).flatMap((part) => {
     const block = blockOf(part);
     return block === undefined ? [] : [{ ...block, ...marked(part['cache_control']) }];
   });

@@ -1,5 +1,6 @@
 /** Converts a message of Anthropic's API to a chat completion. */
-import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
+import type { JsonObject } from '../../../json/json-scan.ts';
+import { jsonObjects, stringOrEmpty } from '../../../json/json-text.ts';
 import { annotationOf } from './citations.ts';
 import { reasoningDetail } from './reasoning.ts';
 
@@ -12,20 +13,19 @@ export function completionOf(body: JsonObject): JsonObject | undefined {
   const reasoning_details: JsonObject[] = [];
   const tool_calls: JsonObject[] = [];
   const annotations: JsonObject[] = [];
-  for (const block of (blocks as readonly unknown[]).filter(isJsonObject)) {
+  for (const block of jsonObjects(blocks)) {
     switch (block['type']) {
       case 'text': {
         const start = content.length;
-        content += textOf(block['text']);
-        const cited = Array.isArray(block['citations']) ? block['citations'] : [];
-        for (const citation of cited.filter(isJsonObject)) {
+        content += stringOrEmpty(block['text']);
+        for (const citation of jsonObjects(block['citations'])) {
           annotations.push(annotationOf(citation, start, content.length));
         }
         break;
       }
       case 'thinking':
       case 'redacted_thinking': {
-        reasoning += textOf(block['thinking']);
+        reasoning += stringOrEmpty(block['thinking']);
         const detail = reasoningDetail(block, reasoning_details.length);
         if (detail !== undefined) reasoning_details.push(detail);
         break;
@@ -52,8 +52,4 @@ export function completionOf(body: JsonObject): JsonObject | undefined {
     stop_reason: stop_sequence ?? null,
   };
   return { choices: [choice], usage };
-}
-
-function textOf(value: unknown): string {
-  return typeof value === 'string' ? value : '';
 }

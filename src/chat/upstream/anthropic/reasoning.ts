@@ -1,5 +1,6 @@
 /** Reasoning of this protocol as `reasoning_details` of a chat, which sends it back unchanged. */
 import type { JsonObject } from '../../../json/json-scan.ts';
+import { stringOrEmpty } from '../../../json/json-text.ts';
 import type { ReasoningDetail } from '../../wire/chat-choice.ts';
 
 export const REASONING_FORMAT = 'anthropic-claude-v1';
@@ -19,5 +20,5 @@ export function reasoningDetail(block: JsonObject, index = 0): ReasoningDetail |
     return typeof data === 'string' ? encryptedReasoning(data, index) : undefined;
   }
   if (typeof signature !== 'string' || signature === '') return undefined;
-  return signedReasoning(typeof thinking === 'string' ? thinking : '', signature, index);
+  return signedReasoning(stringOrEmpty(thinking), signature, index);
 }

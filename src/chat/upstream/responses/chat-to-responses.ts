@@ -9,6 +9,7 @@ import { engineWords } from '../../../engines/engine-refusal.ts';
 import { refuseMissing, type WriteOptions } from '../upstream.ts';
 import { sha256Hex } from '../../../core/ids.ts';
 import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
+import { jsonObjects, stringOrEmpty } from '../../../json/json-text.ts';
 import { NO_PARAMETERS } from '../../agents/engine-values.ts';
 import { functionOf, toolCallsOf } from '../../wire/chat-choice.ts';
 import { reasoningItems } from './reasoning-details.ts';
@@ -39,7 +40,7 @@ export function responsesBody(chat: JsonObject, { refusal }: WriteOptions): Json
   const rest: Record<string, unknown> = { ...chat };
   for (const name of TRANSLATED) delete rest[name];
   const { tools, tool_choice: choice, include, reasoning, text } = chat;
-  const messages = listOf(chat['messages']);
+  const messages = jsonObjects(chat['messages']);
   const first = messages.findIndex((message) => !isSystem(message));
   const leading = messages.slice(0, first === -1 ? messages.length : first);
   const instructions = leading.map(({ content }) => textOf(content)).join('\n\n');
@@ -58,7 +59,7 @@ export function responsesBody(chat: JsonObject, { refusal }: WriteOptions): Json
       .flatMap(itemsOf)
       .filter(({ type }) => refusal === undefined || type !== 'reasoning'),
     max_output_tokens: chat['max_completion_tokens'] ?? chat['max_tokens'],
-    tools: Array.isArray(tools) ? listOf(tools).map(toolOf) : undefined,
+    tools: Array.isArray(tools) ? jsonObjects(tools).map(toolOf) : undefined,
     tool_choice: choiceOf(choice),
     reasoning: membersOf(reasoning, { effort }),
     text: membersOf(text, { format, verbosity }),
@@ -83,10 +84,6 @@ function membersOf(given: unknown, more: JsonObject): JsonObject | undefined {
   return Object.keys(members).length === 0 ? undefined : members;
 }
 
-function listOf(value: unknown): readonly JsonObject[] {
-  return Array.isArray(value) ? value.filter(isJsonObject) : [];
-}
-
 function isSystem({ role }: JsonObject): boolean {
   return role === 'system' || role === 'developer';
 }
@@ -94,8 +91,8 @@ function isSystem({ role }: JsonObject): boolean {
 /** The text of a message; only messages of the user have other parts. */
 function textOf(content: unknown): string {
   if (typeof content === 'string') return content;
-  return listOf(content)
-    .map(({ text }) => (typeof text === 'string' ? text : ''))
+  return jsonObjects(content)
+    .map(({ text }) => stringOrEmpty(text))
     .join('\n');
 }
 
@@ -106,7 +103,7 @@ function itemsOf(message: JsonObject): readonly JsonObject[] {
     return [{ type: 'function_call_output', call_id, output: textOf(content) }];
   }
   if (role !== 'assistant') {
-    const parts = typeof content === 'string' ? content : listOf(content).map(inputPart);
+    const parts = typeof content === 'string' ? content : jsonObjects(content).map(inputPart);
     return [{ type: 'message', role, content: parts }];
   }
   const text = textOf(content);

@@ -5,6 +5,7 @@
  */
 import { isJsonObject, type JsonObject, type ParsedObject } from '../../../json/json-scan.ts';
 import { spliceObject } from '../../../json/json-splice.ts';
+import { jsonObjects } from '../../../json/json-text.ts';
 import { isSealed } from '../../agents/sealed-text.ts';
 import { BEYOND_HOLD } from '../../wire/engine-request.ts';
 import type { PassOptions } from '../upstream.ts';
@@ -51,7 +52,7 @@ export function passedRequest(
   target: PassedTarget,
 ): Buffer {
   const { input, tools, include, text } = source.body;
-  const own = Array.isArray(input) ? input.filter(isJsonObject) : textInput(input);
+  const own = typeof input === 'string' ? [textInput(input)] : jsonObjects(input);
   const expanded = (item: JsonObject, isStored: boolean): JsonObject[] => {
     if (item['type'] === 'item_reference') {
       const stored = referenced(String(item['id']));
@@ -109,9 +110,8 @@ function withCallersTools(item: JsonObject): JsonObject {
   return kept === tools ? item : { ...item, tools: kept };
 }
 
-function textInput(text: unknown): JsonObject[] {
-  if (typeof text !== 'string') return [];
-  return [{ type: 'message', role: 'user', content: text }];
+function textInput(text: string): JsonObject {
+  return { type: 'message', role: 'user', content: text };
 }
 
 /** An engine does not know ids of this server, and nothing of its own is stored. */

@@ -6,7 +6,7 @@
  */
 import { childrenOf, isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
 import { withMembers } from '../../../json/json-splice.ts';
-import { parsedJsonObject } from '../../../json/json-text.ts';
+import { jsonObjects, parsedJsonObject } from '../../../json/json-text.ts';
 import { readUsage, type TokenUsage } from '../../../engines/usage.ts';
 import { costMembers, type ResponseEnd } from '../../wire/chat-response.ts';
 import { cutText, noOutput, type OutputTally, textBytes } from '../../wire/chat-choice.ts';
@@ -153,10 +153,7 @@ function eachText(
   item: JsonObject,
   visit: (holder: Record<string, unknown>, name: string) => void,
 ): void {
-  const parts = [item['summary'], item['content']].flatMap((list: unknown) =>
-    Array.isArray(list) ? list.filter(isJsonObject) : [],
-  );
-  for (const holder of [item, ...parts]) {
+  for (const holder of [item, ...jsonObjects(item['summary']), ...jsonObjects(item['content'])]) {
     for (const name in TEXTS) {
       if (typeof holder[name] === 'string') visit(holder, name);
     }

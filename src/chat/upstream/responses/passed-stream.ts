@@ -7,7 +7,7 @@ import { readUsage, type ReportedUsage } from '../../../engines/usage.ts';
 import { SseEvents, type SseData } from '../../../http/sse-events.ts';
 import { Frame } from '../../../http/stream-writer.ts';
 import { childrenOf, isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
-import { parsedJsonObject } from '../../../json/json-text.ts';
+import { jsonObjects, parsedJsonObject } from '../../../json/json-text.ts';
 import type { EngineStream } from '../upstream.ts';
 import {
   addTally,
@@ -179,9 +179,7 @@ export class PassedStream implements EngineStream {
     switch (response['status']) {
       case 'completed':
       case 'incomplete': {
-        const { output } = response;
-        const items = Array.isArray(output) ? output.filter(isJsonObject) : [];
-        if (!this.#countItems(items, this.tally)) return;
+        if (!this.#countItems(jsonObjects(response['output']), this.tally)) return;
         const usage = readUsage(response['usage']);
         const atBytes = outputBytes(this.tally);
         if (usage !== undefined) this.reported = { usage, atBytes, tier: response['service_tier'] };

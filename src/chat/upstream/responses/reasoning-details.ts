@@ -2,7 +2,8 @@
  * Reasoning items as `reasoning_details` of a chat message, in the form of OpenRouter, and back:
  * summaries, raw text, and the encrypted reasoning that only its provider can read.
  */
-import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
+import type { JsonObject } from '../../../json/json-scan.ts';
+import { jsonObjects } from '../../../json/json-text.ts';
 
 /** Names the provider of a detail, because others reject what they cannot decrypt. */
 const FORMAT = 'openai-responses-v1';
@@ -27,11 +28,8 @@ export function reasoningText(item: JsonObject): string {
 
 /** Adjacent details with one id are one item; details of other protocols are left out. */
 export function reasoningItems(details: unknown): JsonObject[] {
-  if (!Array.isArray(details)) return [];
   const items: { id: unknown; summary: JsonObject[]; content: JsonObject[]; data: unknown }[] = [];
-  for (const detail of details as readonly unknown[]) {
-    if (!isJsonObject(detail)) continue;
-    const { type, id, format, summary, text, data } = detail;
+  for (const { type, id, format, summary, text, data } of jsonObjects(details)) {
     if (typeof format !== 'string' || !KNOWN_FORMAT.test(format)) continue;
     let item = items.at(-1);
     if (item === undefined || item.id !== id || item.data !== undefined) {
@@ -58,8 +56,5 @@ export function reasoningItems(details: unknown): JsonObject[] {
 }
 
 function textsOf(parts: unknown): string[] {
-  if (!Array.isArray(parts)) return [];
-  return parts.flatMap((part: unknown) =>
-    isJsonObject(part) && typeof part['text'] === 'string' ? [part['text']] : [],
-  );
+  return jsonObjects(parts).flatMap(({ text }) => (typeof text === 'string' ? [text] : []));
 }

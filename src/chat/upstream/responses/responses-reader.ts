@@ -5,12 +5,12 @@
  */
 import { SseEvents, type SseData } from '../../../http/sse-events.ts';
 import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
-import { parsedJsonObject } from '../../../json/json-text.ts';
+import { jsonObjects, parsedJsonObject } from '../../../json/json-text.ts';
 import { BROKEN_STREAM, DONE_EVENT, eventText } from '../../wire/stream-events.ts';
 import { CHUNK_START, type UpstreamReader } from '../upstream.ts';
 import { textOfJson } from '../../agents/response-blocks.ts';
 import { detailsOf, reasoningText } from './reasoning-details.ts';
-import { annotationOf, callOf, finishOf, partsOf } from './responses-to-chat.ts';
+import { annotationOf, callOf, finishOf } from './responses-to-chat.ts';
 import { functionOf } from '../../wire/chat-choice.ts';
 
 const HEAD = `data: ${CHUNK_START}"choices":[{"index":0,"delta":`;
@@ -162,7 +162,7 @@ export class ResponsesReader implements UpstreamReader {
     }
     if (item['type'] === 'reasoning') return before + this.#reasoningDone(event, item, hasText);
     if (item['type'] !== 'message' || hasText) return before;
-    const pieces = partsOf(item).map((part) => {
+    const pieces = jsonObjects(item['content']).map((part) => {
       this.#partStart = this.#contentLength;
       const isText = part['type'] === 'output_text';
       const delta = part[isText ? 'text' : 'refusal'];

@@ -1,5 +1,6 @@
 /** Reads a response object of `POST /responses` as a chat completion. */
 import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
+import { jsonObjects, stringOrEmpty } from '../../../json/json-text.ts';
 import { detailsOf, reasoningText } from './reasoning-details.ts';
 
 const INCOMPLETE_REASONS: ReadonlyMap<unknown, string> = new Map([
@@ -11,8 +12,9 @@ export function completionOf(response: JsonObject): JsonObject | undefined {
   const { id, created_at, model, output, usage, service_tier } = response;
   const finish_reason = finishOf(response);
   if (!Array.isArray(output) || finish_reason === undefined) return undefined;
-  const items = output.filter(isJsonObject);
-  const parts = items.flatMap((item) => (item['type'] === 'message' ? partsOf(item) : []));
+  const items = jsonObjects(output);
+  const messages = items.filter(({ type }) => type === 'message');
+  const parts = messages.flatMap(({ content }) => jsonObjects(content));
   const calls = items.flatMap((item) => callOf(item) ?? []);
   const reasoning = items.filter(({ type }) => type === 'reasoning');
   const reasoning_details: JsonObject[] = [];
@@ -77,12 +79,8 @@ export function callOf(item: JsonObject): JsonObject | undefined {
   return { id, type: 'function', function: { name, arguments: text } };
 }
 
-export function partsOf({ content }: JsonObject): readonly JsonObject[] {
-  return Array.isArray(content) ? content.filter(isJsonObject) : [];
-}
-
 function joined(parts: readonly JsonObject[], member: 'text' | 'refusal'): string {
-  return parts.map((part) => (typeof part[member] === 'string' ? part[member] : '')).join('');
+  return parts.map((part) => stringOrEmpty(part[member])).join('');
 }
 
 /** Positions of an annotation are counted in its part; those of a chat in the whole content. */
@@ -90,11 +88,11 @@ function annotationsOf(parts: readonly JsonObject[]): JsonObject[] {
   const all: JsonObject[] = [];
   let before = 0;
   for (const { annotations, text } of parts) {
-    for (const one of Array.isArray(annotations) ? annotations : []) {
-      const annotation = isJsonObject(one) ? annotationOf(one, before) : undefined;
+    for (const one of jsonObjects(annotations)) {
+      const annotation = annotationOf(one, before);
       if (annotation !== undefined) all.push(annotation);
     }
-    if (typeof text === 'string') before += text.length;
+    before += stringOrEmpty(text).length;
   }
   return all;
 }
