@@ -1,26 +1,14 @@
 /** Validates, counts and rewrites an engine's response to `/completions`, streaming or not. */
-import { parsedJsonObject, stringOrEmpty } from '../../json/json-text.ts';
+import { stringOrEmpty } from '../../json/json-text.ts';
 import { bytesAtMost } from '../../core/token-count.ts';
-import { type ReportedUsage, readUsage } from '../../engines/usage.ts';
+import { readUsage } from '../../engines/usage.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import { SseEvents } from '../../http/sse-events.ts';
+import type { SseData } from '../../http/sse-events.ts';
 import type { Frame } from '../../http/stream-writer.ts';
-import type { EngineStream } from '../upstream/upstream.ts';
-import {
-  finishReason,
-  noOutput,
-  type OutputTally,
-  textBytes,
-  withoutUsage,
-} from '../wire/chat-choice.ts';
+import { CountedStream, NO_BYTES } from '../upstream/counted-stream.ts';
+import { finishReason, noOutput, textBytes, withoutUsage } from '../wire/chat-choice.ts';
 import { type ChatResponse, NOTHING_CITED, type ResponseEnd } from '../wire/chat-response.ts';
-import {
-  BROKEN_STREAM,
-  DONE,
-  DONE_EVENT,
-  type EngineFailure,
-  engineFailure,
-} from '../wire/stream-events.ts';
+import { DONE_EVENT, engineFailure } from '../wire/stream-events.ts';
 
 export interface CompletionFrame {
   readonly id: string;
@@ -53,16 +41,12 @@ export function readCompletion(answer: unknown, frame: CompletionFrame): ChatRes
   }
   const usage = readUsage(answer['usage']);
   return {
-    source: { bytes: EMPTY, body: answer, text: undefined },
+    source: { bytes: NO_BYTES, body: answer, text: undefined },
     choices,
-    tally: tallyOf(sizeBytes),
+    tally: { ...noOutput(), contentBytes: sizeBytes },
     reported: usage && { usage, atBytes: sizeBytes },
     cited: NOTHING_CITED,
   };
-}
-
-function tallyOf(contentBytes: number): OutputTally {
-  return { ...noOutput(), contentBytes };
 }
 
 function indexOf(choice: JsonObject, place: number): number {
@@ -108,53 +92,21 @@ export function completionJson(
   return JSON.stringify({ ...head, usage, cost: end.cost });
 }
 
-export class CompletionStream implements EngineStream {
+/** Each choice has the whole grant, and may repeat its prompt: the output is counted by choice. */
+export class CompletionStream extends CountedStream {
   readonly #frame: CompletionFrame;
-  readonly #events = new SseEvents();
   readonly #bytes: number[];
   readonly #finished: boolean[];
-  #outputBytes = 0;
-  #isDone = false;
-  reported: ReportedUsage | undefined;
-  failure: EngineFailure | undefined;
-  isCutOff = false;
 
   constructor(frame: CompletionFrame) {
+    super(frame.outputTokens);
     this.#frame = frame;
     this.#bytes = Array.from({ length: frame.choiceCount }, () => 0);
     this.#finished = this.#bytes.map(() => false);
   }
 
-  get tally(): OutputTally {
-    return tallyOf(this.#outputBytes);
-  }
-
-  get hasShownText(): boolean {
-    return this.#outputBytes > 0;
-  }
-
-  get isOver(): boolean {
-    return this.#isDone || this.isCutOff || this.failure !== undefined;
-  }
-
   get isComplete(): boolean {
-    return this.#isDone || this.isCutOff || this.#finished.every(Boolean);
-  }
-
-  push(chunk: Buffer, into: Frame): void {
-    if (this.failure !== undefined || this.isCutOff) return;
-    if (!this.#events.push(chunk)) {
-      this.failure = BROKEN_STREAM;
-      return;
-    }
-    for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
-      into.addText(this.#take(data.bytes.toString('utf8', data.start, data.end).trim()));
-      if (this.failure !== undefined || this.isCutOff) break;
-    }
-  }
-
-  flush(): Buffer {
-    return EMPTY;
+    return this.isDone || this.isCutOff || this.#finished.every(Boolean);
   }
 
   closing(end: ResponseEnd): Buffer {
@@ -165,27 +117,22 @@ export class CompletionStream implements EngineStream {
     return Buffer.concat([Buffer.from(last), this.usageChunk(end), Buffer.from(DONE_EVENT)]);
   }
 
-  usageChunk(end: ResponseEnd): Buffer {
+  override usageChunk(end: ResponseEnd): Buffer {
     return Buffer.from(eventOf(completionJson(this.#frame, [], end)));
   }
 
-  #take(text: string): string {
-    if (text === '') return '';
-    if (text === DONE) {
-      this.#isDone = true;
-      return '';
+  protected override take(chunk: JsonObject, _data: SseData, into: Frame): void {
+    const error = chunk['error'] ?? undefined;
+    if (error !== undefined) {
+      this.failure = engineFailure(error);
+      return;
     }
-    const chunk = parsedJsonObject(text);
-    const error = chunk?.['error'] ?? undefined;
-    if (chunk === undefined) this.failure = BROKEN_STREAM;
-    else if (error !== undefined) this.failure = engineFailure(error);
-    if (this.failure !== undefined) return '';
-    const given = chunk?.['choices'];
+    const { choices: given } = chunk;
     const choices = Array.isArray(given) ? this.#show(given) : [];
     // Usage in the same chunk as a text includes that text.
-    const usage = readUsage(chunk?.['usage']);
-    if (usage !== undefined) this.reported = { usage, atBytes: this.#outputBytes };
-    return choices.length === 0 ? '' : eventOf(completionJson(this.#frame, choices));
+    const usage = readUsage(chunk['usage']);
+    if (usage !== undefined) this.reported = { usage, atBytes: this.tally.contentBytes };
+    if (choices.length > 0) into.addText(eventOf(completionJson(this.#frame, choices)));
   }
 
   #show(given: readonly unknown[]): JsonObject[] {
@@ -203,7 +150,8 @@ export class CompletionStream implements EngineStream {
         break;
       }
       this.#bytes[index] = after;
-      this.#outputBytes += Math.max(0, after - echoBytes) - Math.max(0, before - echoBytes);
+      this.tally.contentBytes += Math.max(0, after - echoBytes) - Math.max(0, before - echoBytes);
+      this.hasShownText = this.tally.contentBytes > 0;
       const choice = shownChoice({ ...one, text }, index, this.#frame, null);
       if (choice['finish_reason'] !== null) this.#finished[index] = true;
       shown.push(choice);
@@ -211,8 +159,6 @@ export class CompletionStream implements EngineStream {
     return shown;
   }
 }
-
-const EMPTY = Buffer.alloc(0);
 
 function eventOf(json: string): string {
   return `data: ${json}\n\n`;

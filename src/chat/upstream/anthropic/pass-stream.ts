@@ -3,22 +3,14 @@
  * of the caller, the cost is added to `message_delta`, which is sent after the charge, and the
  * message is ended where its grant ends.
  */
-import { bytesUsually } from '../../../core/token-count.ts';
-import { readUsage, type ReportedUsage } from '../../../engines/usage.ts';
-import { SseEvents, type SseData } from '../../../http/sse-events.ts';
-import { Frame } from '../../../http/stream-writer.ts';
+import type { SseData } from '../../../http/sse-events.ts';
+import type { Frame } from '../../../http/stream-writer.ts';
 import { childrenOf, isJsonObject, type JsonObject, type Span } from '../../../json/json-scan.ts';
-import { parsedJsonObject } from '../../../json/json-text.ts';
-import {
-  mostBytes,
-  noOutput,
-  outputBytes,
-  type OutputTally,
-  textBytes,
-} from '../../wire/chat-choice.ts';
+import { outputBytes, textBytes } from '../../wire/chat-choice.ts';
 import { costMembers, type ResponseEnd, type ResponseFrame } from '../../wire/chat-response.ts';
-import { BROKEN_STREAM, type EngineFailure, engineFailure } from '../../wire/stream-events.ts';
-import type { EngineStream } from '../upstream.ts';
+import { engineFailure } from '../../wire/stream-events.ts';
+import { readUsage } from '../../../engines/usage.ts';
+import { CountedStream, NO_BYTES } from '../counted-stream.ts';
 import { mergedUsage, withChanged } from './message-members.ts';
 
 interface HeldEvent {
@@ -27,53 +19,21 @@ interface HeldEvent {
   readonly body: JsonObject;
 }
 
-const NO_BYTES = Buffer.alloc(0);
-
-export class PassStream implements EngineStream {
-  readonly tally: OutputTally = noOutput();
-  reported: ReportedUsage | undefined;
-  hasShownText = false;
-  isCutOff = false;
-  failure: EngineFailure | undefined;
-  readonly #grantedTokens: number;
+export class PassStream extends CountedStream {
   readonly #frame: ResponseFrame;
-  readonly #events = new SseEvents();
   #usage: JsonObject = {};
-  #deltas = 0;
   #openBlock: unknown;
   /** The last `message_delta`. */
   #held: HeldEvent | undefined;
   #hasEnded = false;
-  #isDone = false;
 
   constructor(grantedTokens: number, frame: ResponseFrame) {
-    this.#grantedTokens = grantedTokens;
+    super(grantedTokens);
     this.#frame = frame;
   }
 
   get isComplete(): boolean {
-    return this.failure === undefined && (this.#isDone || this.#hasEnded || this.isCutOff);
-  }
-
-  get isOver(): boolean {
-    return this.#isDone || this.isCutOff || this.failure !== undefined;
-  }
-
-  push(chunk: Buffer, into: Frame): void {
-    if (this.isOver) return;
-    if (!this.#events.push(chunk)) this.failure = BROKEN_STREAM;
-    for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
-      this.#take(data, into);
-      if (this.isOver) break;
-    }
-  }
-
-  flush(): Buffer {
-    const shown = new Frame();
-    const data = this.isOver ? undefined : this.#events.finish();
-    // An event truncated by the end of the stream is dropped.
-    if (data !== undefined && parsedEvent(data) !== undefined) this.#take(data, shown);
-    return shown.take();
+    return this.failure === undefined && (this.#hasEnded || this.isCutOff);
   }
 
   closing(end: ResponseEnd): Buffer {
@@ -91,18 +51,8 @@ export class PassStream implements EngineStream {
     return Buffer.concat([Buffer.from(head), data, Buffer.from(`\n\n${MESSAGE_STOP}`)]);
   }
 
-  /** Errors of this protocol contain no usage. */
-  usageChunk(): Buffer {
-    return NO_BYTES;
-  }
-
-  #take(data: SseData, into: Frame): void {
+  protected override take(event: JsonObject, data: SseData, into: Frame): void {
     const { bytes, start, end, event: span } = data;
-    const event = parsedEvent(data);
-    if (event === undefined) {
-      this.failure = BROKEN_STREAM;
-      return;
-    }
     const whole = span === undefined ? undefined : bytes.subarray(span.start, span.end);
     const shown = whole ?? Buffer.from(eventText(event));
     switch (event['type']) {
@@ -111,10 +61,10 @@ export class PassStream implements EngineStream {
         return this.#pass(this.#withModel(data) ?? shown, into);
       case 'content_block_start':
         this.#openBlock = event['index'];
-        if (!this.#count(event['content_block'])) return;
+        if (!this.#countPiece(event['content_block'])) return;
         return this.#pass(shown, into);
       case 'content_block_delta':
-        if (!this.#count(event['delta'])) return;
+        if (!this.#countPiece(event['delta'])) return;
         return this.#pass(shown, into);
       case 'content_block_stop':
         this.#openBlock = undefined;
@@ -130,7 +80,8 @@ export class PassStream implements EngineStream {
         return;
       }
       case 'message_stop':
-        this.#isDone = true;
+        this.#hasEnded = true;
+        this.isDone = true;
         return;
       case 'error':
         this.failure = engineFailure(event['error']);
@@ -150,28 +101,15 @@ export class PassStream implements EngineStream {
     this.#held = undefined;
   }
 
-  /** Counts the text; `false` if it exceeds the grant, so that the message ends before it. */
-  #count(piece: unknown): boolean {
+  #countPiece(piece: unknown): boolean {
     if (!isJsonObject(piece)) return true;
     const { text, thinking, partial_json: json, name, type } = piece;
-    const toolBytes =
-      textBytes(json) + (type === 'tool_use' ? textBytes(name) + inputBytes(piece) : 0);
-    const contentBytes = textBytes(text);
-    const reasoningBytes = textBytes(thinking);
-    const sizeBytes = contentBytes + reasoningBytes + toolBytes;
-    if (sizeBytes === 0) return true;
-    const bytes = outputBytes(this.tally) + sizeBytes;
-    const granted = this.#grantedTokens;
-    this.#deltas += 1;
-    if (bytes > bytesUsually(granted) && bytes > mostBytes(granted, this.#deltas)) {
-      this.isCutOff = true;
-      return false;
-    }
-    this.tally.contentBytes += contentBytes;
-    this.tally.reasoningBytes += reasoningBytes;
-    this.tally.toolBytes += toolBytes;
-    this.hasShownText = true;
-    return true;
+    const callBytes = type === 'tool_use' ? textBytes(name) + inputBytes(piece) : 0;
+    return this.count({
+      contentBytes: textBytes(text),
+      reasoningBytes: textBytes(thinking),
+      toolBytes: textBytes(json) + callBytes,
+    });
   }
 
   #addUsage(usage: unknown): void {
@@ -191,10 +129,6 @@ export class PassStream implements EngineStream {
       bytes.subarray(model.end, event.end),
     ]);
   }
-}
-
-function parsedEvent({ bytes, start, end }: SseData): JsonObject | undefined {
-  return parsedJsonObject(bytes.toString('utf8', start, end));
 }
 
 /** The input that an engine sends with the start of a block; others send `{}` there. */

@@ -3,22 +3,15 @@
  * the response objects of the first and last ones. The last event waits for the charge. At the end
  * of the grant, the open items are closed and the response is incomplete.
  */
-import { readUsage, type ReportedUsage } from '../../../engines/usage.ts';
-import { SseEvents, type SseData } from '../../../http/sse-events.ts';
-import { Frame } from '../../../http/stream-writer.ts';
+import { readUsage } from '../../../engines/usage.ts';
+import type { SseData } from '../../../http/sse-events.ts';
+import type { Frame } from '../../../http/stream-writer.ts';
 import { childrenOf, isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
-import { jsonObjects, parsedJsonObject } from '../../../json/json-text.ts';
-import type { EngineStream } from '../upstream.ts';
-import {
-  addTally,
-  mostBytes,
-  noOutput,
-  outputBytes,
-  type OutputTally,
-  textBytes,
-} from '../../wire/chat-choice.ts';
+import { jsonObjects } from '../../../json/json-text.ts';
+import { noOutput, outputBytes, type OutputTally, textBytes } from '../../wire/chat-choice.ts';
 import type { ResponseEnd } from '../../wire/chat-response.ts';
-import { BROKEN_STREAM, type EngineFailure, engineFailure } from '../../wire/stream-events.ts';
+import { engineFailure } from '../../wire/stream-events.ts';
+import { CountedStream, NO_BYTES } from '../counted-stream.ts';
 import {
   itemsTally,
   type PassedFrame,
@@ -74,23 +67,15 @@ interface CountedItem extends OutputTally {
   hasDelta: boolean;
 }
 
-export class PassedStream implements EngineStream {
-  readonly tally: OutputTally = noOutput();
-  reported: ReportedUsage | undefined;
-  failure: EngineFailure | undefined;
-  hasShownText = false;
-  isCutOff = false;
+export class PassedStream extends CountedStream {
   readonly #frame: PassedFrame;
-  readonly #grantedTokens: number;
   readonly #keep: (finished: FinishedResponse) => void;
-  readonly #events = new SseEvents();
   readonly #open = new Map<unknown, OpenItem>();
   readonly #counted = new Map<unknown, CountedItem>();
   readonly #done: JsonObject[] = [];
   #started: JsonObject = {};
   /** The last event, which is sent with the charge. */
   #last: { readonly bytes: Buffer; readonly event: JsonObject } | undefined;
-  #deltas = 0;
   #sequence = 0;
 
   /** `keep` receives the finished response, once for each charge that is tried. */
@@ -99,33 +84,13 @@ export class PassedStream implements EngineStream {
     grantedTokens: number,
     keep: (finished: FinishedResponse) => void,
   ) {
+    super(grantedTokens);
     this.#frame = frame;
-    this.#grantedTokens = grantedTokens;
     this.#keep = keep;
   }
 
   get isComplete(): boolean {
-    return this.failure === undefined && this.isOver;
-  }
-
-  get isOver(): boolean {
-    return this.#last !== undefined || this.isCutOff || this.failure !== undefined;
-  }
-
-  push(chunk: Buffer, into: Frame): void {
-    if (this.isOver) return;
-    if (!this.#events.push(chunk)) this.failure = BROKEN_STREAM;
-    for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
-      if (this.isOver) return;
-      this.#take(data, into);
-    }
-  }
-
-  flush(): Buffer {
-    const shown = new Frame();
-    const data = this.isOver ? undefined : this.#events.finish();
-    if (data !== undefined) this.#take(data, shown);
-    return shown.take();
+    return this.failure === undefined && (this.#last !== undefined || this.isCutOff);
   }
 
   closing(end: ResponseEnd): Buffer {
@@ -146,17 +111,7 @@ export class PassedStream implements EngineStream {
     return this.#ended('failed', { status: 'failed', error }, end);
   }
 
-  usageChunk(): Buffer {
-    return NO_BYTES;
-  }
-
-  #take(data: SseData, into: Frame): void {
-    const text = data.bytes.toString('utf8', data.start, data.end);
-    const event = parsedJsonObject(text);
-    if (event === undefined) {
-      if (text.trim() !== '[DONE]') this.failure = BROKEN_STREAM;
-      return;
-    }
+  protected override take(event: JsonObject, data: SseData, into: Frame): void {
     const { type, response, sequence_number: number } = event;
     const span = data.event ?? data;
     const bytes = data.bytes.subarray(span.start, span.end);
@@ -164,7 +119,7 @@ export class PassedStream implements EngineStream {
       this.failure = engineFailure(event['error'] ?? event);
     } else if (isJsonObject(response)) {
       this.#takeResponse(event, response, Buffer.from(bytes), into);
-    } else if (this.#count(event)) {
+    } else if (this.#countEvent(event)) {
       const { fits, requestId } = this.#frame;
       const item = isJsonObject(event['item']) ? event['item'] : undefined;
       const id = item?.['id'] ?? event['item_id'];
@@ -184,6 +139,7 @@ export class PassedStream implements EngineStream {
         const atBytes = outputBytes(this.tally);
         if (usage !== undefined) this.reported = { usage, atBytes, tier: response['service_tier'] };
         this.#last = { bytes, event };
+        this.isDone = true;
         return;
       }
       case 'failed':
@@ -197,7 +153,7 @@ export class PassedStream implements EngineStream {
   }
 
   /** Counts the text of an event and follows its item. Returns `false` at the end of the grant. */
-  #count(event: JsonObject): boolean {
+  #countEvent(event: JsonObject): boolean {
     const { type, output_index: index, item } = event;
     const counted = this.#countedOf(index);
     if (type === 'response.output_item.added' && isJsonObject(item) && typeof index === 'number') {
@@ -217,14 +173,10 @@ export class PassedStream implements EngineStream {
     counted.hasDelta = delta !== undefined;
     const text = event[delta === undefined ? member : 'delta'];
     if (isCounted || typeof text !== 'string' || text === '') return true;
-    const sizeBytes = textBytes(text);
-    this.#deltas += 1;
-    const most = mostBytes(this.#grantedTokens, this.#deltas);
-    this.isCutOff = outputBytes(this.tally) + sizeBytes > most;
-    if (this.isCutOff) return false;
-    this.tally[kind] += sizeBytes;
-    counted[kind] += sizeBytes;
-    this.hasShownText = true;
+    const piece = noOutput();
+    piece[kind] = textBytes(text);
+    if (!this.count(piece)) return false;
+    counted[kind] += piece[kind];
     const open = this.#open.get(index);
     if (open !== undefined) {
       open.member = member;
@@ -246,14 +198,7 @@ export class PassedStream implements EngineStream {
   #countItems(items: readonly JsonObject[], counted: Readonly<OutputTally>): boolean {
     const rest = itemsTally(items);
     for (const kind of KINDS) rest[kind] = Math.max(0, rest[kind] - counted[kind]);
-    const sizeBytes = outputBytes(rest);
-    if (sizeBytes === 0) return true;
-    const most = mostBytes(this.#grantedTokens, this.#deltas);
-    this.isCutOff = outputBytes(this.tally) + sizeBytes > most;
-    if (this.isCutOff) return false;
-    addTally(this.tally, rest);
-    this.hasShownText = true;
-    return true;
+    return this.count(rest);
   }
 
   /** The event with its response object as the caller receives it. */
@@ -296,7 +241,6 @@ export class PassedStream implements EngineStream {
   }
 }
 
-const NO_BYTES = Buffer.alloc(0);
 const DATA = 'data:';
 const OPEN_BRACE = '{';
 
