@@ -60,8 +60,8 @@ export class PassStream extends CountedStream {
         this.#addUsage(isJsonObject(event['message']) ? event['message']['usage'] : undefined);
         return this.#pass(this.#withModel(data) ?? shown, into);
       case 'content_block_start':
-        this.#openBlock = event['index'];
         if (!this.#countPiece(event['content_block'])) return;
+        this.#openBlock = event['index'];
         return this.#pass(shown, into);
       case 'content_block_delta':
         if (!this.#countPiece(event['delta'])) return;

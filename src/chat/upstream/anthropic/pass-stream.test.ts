@@ -1,0 +1,42 @@
+/** The end of a passed message at its grant. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Frame } from '../../../http/stream-writer.ts';
+import { SVC_PARAMETER_DEFAULTS } from '../../wire/svc-parameters.ts';
+import { PassStream } from './pass-stream.ts';
+
+const USAGE = {
+  promptTokens: 1,
+  completionTokens: 1,
+  cachedTokens: 0,
+  cacheWriteTokens: 0,
+  reasoningTokens: 0,
+};
+const END = {
+  usage: USAGE,
+  cost: { usd: 0, diem: 0 },
+  parameters: SVC_PARAMETER_DEFAULTS,
+  citations: [],
+};
+
+test('only a block that the caller has received is closed at the end of the grant', () => {
+  const frame = { id: 'x', model: 'm', createdS: 0, serviceName: 'svc' };
+  const delta = { type: 'text_delta', text: 'x'.repeat(400) };
+  for (const [block, isClosed] of [
+    [{ type: 'tool_use', id: 'c', name: 'n'.repeat(400), input: {} }, false],
+    [{ type: 'text', text: '' }, true],
+  ] as const) {
+    const events = [
+      { type: 'content_block_start', index: 0, content_block: block },
+      { type: 'content_block_delta', index: 0, delta },
+    ];
+    const stream = new PassStream(1, frame);
+    const shown = new Frame();
+    const text = events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join('');
+    stream.push(Buffer.from(text), shown);
+    const all = shown.take().toString() + stream.closing(END).toString();
+    assert.ok(stream.isCutOff);
+    assert.equal(all.includes('content_block_start'), isClosed);
+    assert.equal(all.includes('content_block_stop'), isClosed);
+  }
+});
