@@ -16,7 +16,7 @@ import {
 import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { reasonOf, silentLog } from '../core/log.ts';
-import { type Store, openProblem, openStore } from '../db/db.ts';
+import { type Store, openProblem, openStore, pendingMigrations } from '../db/db.ts';
 import { listedName } from '../engines/probe.ts';
 import { configuredEngines } from '../engines/registry.ts';
 import { Engines } from '../engines/engines.ts';
@@ -26,6 +26,7 @@ import { readPersonaFolder } from '../chat/personas/personas.ts';
 import { SearchClient } from '../chat/web/web.ts';
 import { type RailHealth, checkRails, checkStaking, isEvm } from '../payments/payments.ts';
 import { Rpc, RpcFigures } from '../rpc/rpc.ts';
+import { MIGRATIONS } from '../server/migrations.ts';
 import { type Cli, missingFile } from './command.ts';
 import { findServer } from './models.ts';
 import { table } from './terminal.ts';
@@ -101,8 +102,11 @@ async function databaseFinding(config: Config): Promise<Finding> {
   try {
     const store = await openDatabase(config);
     try {
-      await store.query('SELECT 1');
-      return finding('database', 'ok', `${store.dialect} responds`);
+      const steps = await pendingSteps(store);
+      const responds = `${store.dialect} responds`;
+      if (steps === 0) return finding('database', 'ok', responds);
+      const runs = `${steps} migration step${steps === 1 ? '' : 's'}`;
+      return finding('database', 'note', `${responds}; the next start runs ${runs}`);
     } finally {
       await store.close();
     }
@@ -110,6 +114,14 @@ async function databaseFinding(config: Config): Promise<Finding> {
     // The reason becomes the finding.
     return finding('database', 'wrong', openProblem(error, config.databaseUrl) ?? reasonOf(error));
   }
+}
+
+/** Number of migration steps at the next start. Throws if a newer version has changed the database. */
+async function pendingSteps(store: Store): Promise<number> {
+  const isEmpty =
+    store.dialect === 'postgres' &&
+    (await store.query("SELECT 1 WHERE to_regclass('store_migration') IS NULL")).length > 0;
+  return isEmpty ? MIGRATIONS.length : (await pendingMigrations(store, MIGRATIONS)).length;
 }
 
 async function engineFindings(config: Config): Promise<Finding[]> {

@@ -350,6 +350,27 @@ describe('commands without a server', () => {
     assert.throws(() => new DatabaseSync(join(folder, 'data', 'farebox.db'), { readOnly: true }));
   });
 
+  test('`check` names the migration steps of a database of an older or a newer version', async () => {
+    const place = mkdtempSync(join(tmpdir(), 'farebox-version-'));
+    writeFileSync(join(place, 'farebox.yaml'), LOCAL);
+    const file = join(place, 'data', 'farebox.db');
+    await makeSqliteDatabase(`sqlite:${file}`, MIGRATIONS);
+    const database = new DatabaseSync(file);
+    database.exec('DELETE FROM store_migration WHERE id = (SELECT max(id) FROM store_migration)');
+    const older = await farebox(place, 'check');
+    assert.match(
+      older.out,
+      /database +note +sqlite responds; the next start runs 1 migration step/,
+    );
+    assert.equal(older.code, 0, older.out);
+    database.exec("INSERT INTO store_migration VALUES ('ledger-9999')");
+    const newer = await farebox(place, 'check');
+    assert.match(newer.out, /database +wrong +A newer version of Farebox .*ledger-9999/);
+    assert.equal(newer.code, 1);
+    database.close();
+    rmSync(place, { recursive: true });
+  });
+
   test('`check` names models of the Responses API, and accepts an engine without a list', async () => {
     const engine = await TestUpstream.start();
     const only = { error: { message: 'This model is only supported in v1/responses.' } };

@@ -34,6 +34,7 @@ export {
 } from './failures.ts';
 export { Batcher } from './batcher.ts';
 export { deleteInBatches } from './delete-in-batches.ts';
+export { pendingMigrations } from './migrate.ts';
 export { Leases, STORE_MIGRATIONS, claimOnce, oneAtATime } from './lease.ts';
 export {
   LeasedParts,

@@ -26,15 +26,22 @@ export async function migrateWith(
   timeoutMs: number,
   waiting?: Waiting,
 ): Promise<void> {
+  for (const migration of await pendingMigrations(store, migrations)) {
+    await applyWhenFree(store, migration, timeoutMs, waiting);
+  }
+}
+
+/** Returns the steps that a database with the table of migrations lacks. Throws like `migrateWith`. */
+export async function pendingMigrations(
+  store: Store,
+  migrations: readonly Migration[],
+): Promise<readonly Migration[]> {
   const rows = await store.query<{ id: string }>('SELECT id FROM store_migration');
   const applied = new Set(rows.map((row) => row.id));
   const known = new Set(migrations.map(({ id }) => id));
   const unknown = [...applied].filter((id) => !known.has(id)).sort();
   if (unknown.length > 0) throw new Error(newerThanThis(unknown));
-  for (const migration of migrations) {
-    if (applied.has(migration.id)) continue;
-    await applyWhenFree(store, migration, timeoutMs, waiting);
-  }
+  return migrations.filter(({ id }) => !applied.has(id));
 }
 
 /** Tries a step again while a long read of PostgreSQL has a lock that the step needs. */
