@@ -200,12 +200,7 @@ function AccountBudgets({ path }: { path: string }) {
           </DialogButton>
         )}
       </div>
-      <BudgetList
-        from={budgets}
-        path={path}
-        empty={<Empty title="The account has no budgets" />}
-        isNarrow
-      />
+      <BudgetList from={budgets} path={path} empty={<Empty title="The account has no budgets" />} />
     </section>
   );
 }

@@ -92,14 +92,12 @@ interface BudgetListProps {
   /** Path of the list, below the base. */
   readonly path: string;
   readonly empty: preact.ComponentChildren;
-  /** Hides columns, for a drawer. */
-  readonly isNarrow?: boolean;
   /** Shows the values of a budget that applies to each value of a tag. */
   readonly open?: (budget: Budget) => void;
 }
 
 /** A table of budgets with their actions. */
-export function BudgetList({ from, path, empty, isNarrow = false, open }: BudgetListProps) {
+export function BudgetList({ from, path, empty, open }: BudgetListProps) {
   const window = useSignal<{ kind: 'change' | 'delete'; budget: Budget } | undefined>(undefined);
   const close = (): void => {
     window.value = undefined;
@@ -136,7 +134,18 @@ export function BudgetList({ from, path, empty, isNarrow = false, open }: Budget
           <Spent usd={usd} spentUsd={spentUsd} period={period} decimals={decimals} />
         ),
     },
-    ...(isNarrow ? [] : WIDE_COLUMNS),
+    money('Left', ({ usd, spentUsd }) => (spentUsd === null ? null : Math.max(0, usd - spentUsd)), {
+      isWide: true,
+    }),
+    {
+      name: 'Resets',
+      kind: 'wide',
+      show: ({ period }) => {
+        const end = periodEnd(period);
+        return end === undefined ? <span class="soft">never</span> : <Time iso={end} ago />;
+      },
+    },
+    { name: 'Created', kind: 'wide', show: ({ createdAt }) => <Time iso={createdAt} /> },
     ...(canChangeBudgets(path)
       ? [
           {
@@ -197,21 +206,6 @@ export function BudgetList({ from, path, empty, isNarrow = false, open }: Budget
     </>
   );
 }
-
-const WIDE_COLUMNS: readonly Column<Budget>[] = [
-  money('Left', ({ usd, spentUsd }) => (spentUsd === null ? null : Math.max(0, usd - spentUsd)), {
-    isWide: true,
-  }),
-  {
-    name: 'Resets',
-    kind: 'wide',
-    show: ({ period }) => {
-      const end = periodEnd(period);
-      return end === undefined ? <span class="soft">never</span> : <Time iso={end} ago />;
-    },
-  },
-  { name: 'Created', kind: 'wide', show: ({ createdAt }) => <Time iso={createdAt} /> },
-];
 
 interface SpentProps extends Pick<Budget, 'usd' | 'period'> {
   readonly spentUsd: number;
