@@ -59,7 +59,7 @@ export function DayChart({ label, days, series, isMoney }: DayChartProps) {
         <ul class="legend">
           {series.map(({ name }, index) => (
             <li key={name}>
-              <span class={`swatch c${Math.min(index, SERIES_COLOURS - 1)}`} />
+              <span class="swatch" style={{ background: `var(${colourOf(index)})` }} />
               <span class="name" title={name}>
                 {models.find(({ id }) => id === name)?.model_spec.name ?? name}
               </span>
@@ -95,6 +95,11 @@ export function DayChart({ label, days, series, isMoney }: DayChartProps) {
       </details>
     </figure>
   );
+}
+
+/** The custom property of the colour of a series. */
+function colourOf(series: number): string {
+  return `--chart-${Math.min(series, SERIES_COLOURS - 1)}`;
 }
 
 function sum(values: readonly number[]): number {
@@ -160,7 +165,7 @@ async function draw(box: HTMLElement, drawing: Drawing): Promise<() => void> {
         {},
         ...stacked.map((_values, index) => {
           const at = stacked.length - 1 - index;
-          const fill = colour(`--chart-${Math.min(at, SERIES_COLOURS - 1)}`);
+          const fill = colour(colourOf(at));
           return {
             fill,
             stroke: fill,
