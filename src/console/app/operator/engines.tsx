@@ -5,9 +5,9 @@
  */
 import { useEffect } from 'preact/hooks';
 import { useAddress } from '../address.ts';
-import { countText, durationText, percentText } from '../format.ts';
+import { countText, durationText } from '../format.ts';
 import { PageHead } from '../parts/page-head.tsx';
-import { State, Tile } from '../parts/values.tsx';
+import { CountOf, State, Tile } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, Table, aside, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
@@ -175,16 +175,7 @@ const REPLICA_COLUMNS: readonly Column<Replica>[] = [
   },
   figure('Running', ({ inFlight }) => countText(inFlight), 'wide'),
   figure('Calls', ({ calls }) => countText(calls), 'wide'),
-  figure(
-    'Failed',
-    ({ calls, failures }) => (
-      <>
-        {countText(failures)}{' '}
-        {calls > 0 && <span class="soft">({percentText(failures, calls)})</span>}
-      </>
-    ),
-    'wide',
-  ),
+  figure('Failed', ({ calls, failures }) => <CountOf part={failures} whole={calls} />, 'wide'),
   figure('Latency', ({ latencyMs }) => durationText(latencyMs)),
 ];
 

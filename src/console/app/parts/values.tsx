@@ -5,6 +5,7 @@ import {
   type UsdAmount,
   agoText,
   countText,
+  percentText,
   shortId,
   timeText,
   usdDecimals,
@@ -15,6 +16,16 @@ import { announce } from './announce.tsx';
 
 export function Count({ value }: { value: number }) {
   return <span class="num">{countText(value)}</span>;
+}
+
+/** A count with its share of the whole. */
+export function CountOf({ part, whole }: { part: number; whole: number }) {
+  return (
+    <>
+      {countText(part)}
+      {part > 0 && <span class="soft"> ({percentText(part, whole)})</span>}
+    </>
+  );
 }
 
 export const NONE = <span class="soft">–</span>;
