@@ -263,7 +263,7 @@ function NavigationBalance() {
     <a class="funds" href="/console/credit" title="Available credit">
       <span class={`dot ${liveState.value}`} />
       <span class="unseen">{words}: </span>
-      <span class="num">{usdText(Math.floor(value.available.usd * 100) / 100)}</span>
+      <span class="num">{usdText(value.available.usd, 2)}</span>
     </a>
   );
 }
