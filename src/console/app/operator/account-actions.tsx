@@ -50,17 +50,15 @@ export function Movement({ account, path, changed }: ChangeProps) {
         submit={move}
         label={`${kind === 'credit' ? 'Credit' : 'Debit'} ${account.name === '' ? 'the account' : account.name}`}
       >
-        <div class="fields-row">
-          <Select
-            {...field('kind')}
-            label="Movement"
-            options={[
-              ['credit', 'Credit: add to the balance'],
-              ['debit', 'Debit: take from the balance'],
-            ]}
-          />
-          <AmountField {...field('amount', 'amountUsd')} label="USD" required />
-        </div>
+        <Select
+          {...field('kind')}
+          label="Movement"
+          options={[
+            ['credit', 'Credit: add to the balance'],
+            ['debit', 'Debit: take from the balance'],
+          ]}
+        />
+        <AmountField {...field('amount', 'amountUsd')} label="USD" required />
         <ReferenceField {...field('reference')} />
         <TextField
           {...field('note')}

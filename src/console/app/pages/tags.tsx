@@ -66,7 +66,7 @@ export function Tags() {
   return (
     <>
       <ActivityHead
-        lead="Usage by the tags of requests, most expensive first. Days are UTC."
+        lead="Usage by tag, the most expensive value first. Days are UTC."
         at="/console/activity/tags"
         path={`/usage/tags${search}`}
       />

@@ -48,7 +48,7 @@ export function HistoryList({ history: { entries, clear }, restore }: HistoryLis
   if (entries.length === 0) return null;
   const decimals = usdDecimals(entries.map(({ usd }) => usd));
   return (
-    <>
+    <section>
       <h2>Your latest requests</h2>
       <ul class="jobs" aria-label="Latest requests">
         {entries.map(({ time, summary, body, requestId, usd }) => (
@@ -73,6 +73,6 @@ export function HistoryList({ history: { entries, clear }, restore }: HistoryLis
         </button>
         <span class="hint">Stored in this browser until you sign out.</span>
       </p>
-    </>
+    </section>
   );
 }

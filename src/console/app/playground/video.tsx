@@ -240,7 +240,7 @@ function Jobs({ open, newest }: { open: (job: Job) => void; newest: string | und
     <Loaded from={jobs} rows={2}>
       {({ data }) =>
         data.length > 0 && (
-          <>
+          <section>
             <h2>Your jobs</h2>
             <ul class="jobs">
               {data.map((one) => (
@@ -257,7 +257,7 @@ function Jobs({ open, newest }: { open: (job: Job) => void; newest: string | und
                 </li>
               ))}
             </ul>
-          </>
+          </section>
         )
       }
     </Loaded>
