@@ -4,13 +4,12 @@ import { useMemo } from 'preact/hooks';
 import { useAddress } from '../address.ts';
 import { query } from '../api.ts';
 import { countText, dayBefore, percentText, roughCount, usdDecimals } from '../format.ts';
-import { BASE } from '../page-facts.ts';
 import { DayChart } from '../parts/chart.tsx';
 import { Days, USUAL_DAYS } from '../parts/filters.tsx';
 import { Segments } from '../parts/form.tsx';
 import { AccountLink, ModelName } from '../parts/names.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Tile, Usd } from '../parts/values.tsx';
+import { ExportCsv, Tile, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, Table, money } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
@@ -57,8 +56,8 @@ export function Revenue() {
   // Customers are too many for a chart.
   const chartBy = by === 'engine' ? 'engine' : 'model';
   const days = useCall<GroupsResponse>(`/admin/revenue${query({ ...range, by: chartBy })}`);
-  const sums = `/admin/usage${query({ ...range, by, limit: String(MOST_ROWS) })}`;
-  const groups = useCall<GroupsResponse>(sums);
+  const wanted = { ...range, by, limit: MOST_ROWS };
+  const groups = useCall<GroupsResponse>(`/admin/usage${query(wanted)}`);
   return (
     <>
       <PageHead
@@ -86,9 +85,7 @@ export function Revenue() {
             <section>
               <div class="section-head">
                 <h2>{by === 'account' ? 'Top customers' : `By ${by}`}</h2>
-                <a class="button small" href={`${BASE}${sums}&format=csv`} download>
-                  Export CSV
-                </a>
+                <ExportCsv path="/admin/usage" filters={wanted} isSmall />
               </div>
               <Table
                 label={`Revenue by ${by}`}

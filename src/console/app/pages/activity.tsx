@@ -25,7 +25,7 @@ const FILTERS = ['from', 'to', 'key', 'model', 'kind', 'status', 'requestId'] as
 
 function Requests() {
   const address = useAddress(...FILTERS);
-  const { search, open } = address;
+  const { filters, search, open } = address;
   const list = useCursorList<Receipt>(`/usage/requests${search}`);
   useRenewal(() => list.first.reload());
   return (
@@ -33,7 +33,8 @@ function Requests() {
       <ActivityHead
         lead="All requests with their costs, newest first."
         at="/console/activity"
-        path={`/usage/requests${search}`}
+        path="/usage/requests"
+        filters={filters}
       />
       <Filters address={address} />
       <CursorTable

@@ -2,11 +2,11 @@
 import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
 import { exactDecimals, shortDay } from '../format.ts';
-import { BASE, TITLE } from '../page-facts.ts';
+import { TITLE } from '../page-facts.ts';
 import { TextField } from '../parts/form.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { Tile, Time, Usd } from '../parts/values.tsx';
+import { ExportCsv, Tile, Time, Usd } from '../parts/values.tsx';
 import { type Column, Table, money } from '../parts/table.tsx';
 import { SafeLink } from '../playground/markdown.tsx';
 import { useResource } from '../resource.ts';
@@ -93,13 +93,7 @@ export function Statement() {
         <button type="button" onClick={() => print()}>
           Print
         </button>
-        <a
-          class="button"
-          href={`${BASE}/billing/statement?from=${from}&to=${to}&format=csv`}
-          download
-        >
-          Export CSV
-        </a>
+        <ExportCsv path="/billing/statement" filters={{ from, to }} />
       </PageHead>
       <div class="filters">
         <TextField

@@ -1,11 +1,11 @@
 /** The tags page: usage by tag and value, with the days of one value in a drawer. */
 import { useSignal } from '@preact/signals';
+import type { ComponentProps } from 'preact';
 import { useMemo } from 'preact/hooks';
 import { useAddress } from '../address.ts';
 import { query } from '../api.ts';
 import { dayBefore } from '../format.ts';
 import { useModels } from '../lookups.ts';
-import { BASE } from '../page-facts.ts';
 import { DayChart } from '../parts/chart.tsx';
 import { CodeTabs } from '../parts/code.tsx';
 import { Days, USUAL_DAYS, choices, modelChoices } from '../parts/filters.tsx';
@@ -13,7 +13,7 @@ import { Select } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Tabs } from '../parts/tabs.tsx';
-import { Count, Facts, OpenButton, Usd } from '../parts/values.tsx';
+import { Count, ExportCsv, Facts, OpenButton, Usd } from '../parts/values.tsx';
 import { Empty, Loaded, NothingMatches } from '../parts/loaded.tsx';
 import { type Column, LoadedTable, money } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
@@ -28,25 +28,17 @@ const VIEWS = [
   ['/console/activity/tags', 'By tag'],
 ] as const;
 
-interface ActivityHeadProps {
+interface ActivityHeadProps extends ComponentProps<typeof ExportCsv> {
   readonly lead: string;
   readonly at: (typeof VIEWS)[number][0];
-  /** Path of the list below the base, with its filters. */
-  readonly path: string;
 }
 
 /** The head of both views of the activity page. */
-export function ActivityHead({ lead, at, path }: ActivityHeadProps) {
+export function ActivityHead({ lead, at, ...list }: ActivityHeadProps) {
   return (
     <>
       <PageHead title="Activity" lead={lead}>
-        <a
-          class="button"
-          href={`${BASE}${path}${path.includes('?') ? '&' : '?'}format=csv`}
-          download
-        >
-          Export CSV
-        </a>
+        <ExportCsv {...list} />
       </PageHead>
       <Tabs label="Views" tabs={VIEWS} at={at} />
     </>
@@ -68,7 +60,8 @@ export function Tags() {
       <ActivityHead
         lead="Usage by tag, the most expensive value first. Days are UTC."
         at="/console/activity/tags"
-        path={`/usage/tags${search}`}
+        path="/usage/tags"
+        filters={filters}
       />
       <div class="filters">
         <Days from={from} to={to} change={change} />

@@ -1,6 +1,7 @@
 /** Values on a page: money, times, ids, states and usage bars. */
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
+import { query } from '../api.ts';
 import {
   type UsdAmount,
   agoText,
@@ -12,6 +13,7 @@ import {
   usdText,
   utcText,
 } from '../format.ts';
+import { BASE } from '../page-facts.ts';
 import { announce } from './announce.tsx';
 
 export function Count({ value }: { value: number }) {
@@ -106,6 +108,22 @@ const TONES: Readonly<Record<string, string>> = {
 
 export function State({ value, tone }: { value: string; tone?: string }) {
   return <span class={`state ${tone ?? TONES[value] ?? ''}`}>{value}</span>;
+}
+
+interface ExportCsvProps {
+  /** Of the list, below the base path. */
+  readonly path: string;
+  readonly filters: Readonly<Record<string, string | number>>;
+  readonly isSmall?: boolean;
+}
+
+export function ExportCsv({ path, filters, isSmall = false }: ExportCsvProps) {
+  const href = BASE + path + query({ ...filters, format: 'csv' });
+  return (
+    <a class={isSmall ? 'button small' : 'button'} href={href} download>
+      Export CSV
+    </a>
+  );
 }
 
 const COPIED_MS = 1_500;
