@@ -49,12 +49,14 @@ export function Tags() {
   const { filters, search, isFiltered, change, clear } = useAddress('from', 'to', 'tag', 'model');
   const { from, to, tag, model } = filters;
   const sums = useCall<TagSums>(`/usage/tags${search}`);
-  // Options of the tag filter.
-  const all = useCall<TagSums>(`/usage/tags${query({ from, to })}`);
+  // Options of the tag filter; without one the list has all tags.
+  const isNarrow = tag !== '' || model !== '';
+  const all = useCall<TagSums>(isNarrow ? `/usage/tags${query({ from, to })}` : undefined);
   const opened = useSignal<TagRow | undefined>(undefined);
   const models = useModels();
   useRenewal(sums.reload);
-  const names = new Set([...(all.data?.data.map((row) => row.tag) ?? []), tag].filter(Boolean));
+  const { data: rows = [] } = (isNarrow ? all : sums).data ?? {};
+  const names = new Set([...rows.map((row) => row.tag), tag].filter(Boolean));
   return (
     <>
       <ActivityHead
