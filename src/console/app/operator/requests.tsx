@@ -1,11 +1,12 @@
 /** The requests of all accounts: sold requests, and failed or retried requests, with filters. */
 import { useSignal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../../../core/receipt-words.ts';
-import { useAddress } from '../address.ts';
+import { type Address, useAddress } from '../address.ts';
 import { countText, durationText } from '../format.ts';
 import { useModels } from '../lookups.ts';
-import { BASE } from '../page-facts.ts';
+import { MODEL_COLUMN, STATUS_COLUMN, timeColumn } from '../pages/request-table.tsx';
 import { type CursorList, useCursorList } from '../cursor-list.ts';
 import { Days, SearchField, choices, modelChoices } from '../parts/filters.tsx';
 import { Form, Select } from '../parts/form.tsx';
@@ -14,7 +15,7 @@ import { Empty, NothingMatches } from '../parts/loaded.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { type Column, CursorTable, aside, figure, money } from '../parts/table.tsx';
 import { Tabs } from '../parts/tabs.tsx';
-import { NONE, OpenButton, State, Time } from '../parts/values.tsx';
+import { ExportCsv, NONE, State } from '../parts/values.tsx';
 import { useCall } from '../resource.ts';
 import type { EnginesResponse, FailureItem, RequestItem } from '../shapes.ts';
 import { RequestDrawer } from './request-drawer.tsx';
@@ -41,102 +42,52 @@ const REQUEST_FILTERS = [
 
 export function Requests() {
   const address = useAddress(...REQUEST_FILTERS);
-  const { filters, search, open, show, close, change } = address;
+  const { filters, search, show, change } = address;
   const list = useCursorList<RequestItem>(`/admin/requests${search}`);
-  const engines = useEngineNames();
-  const models = useModels();
   const columns: readonly Column<RequestItem>[] = [
-    timeColumn(show),
-    accountColumn(),
-    {
-      name: 'Model',
-      show: ({ model, status }) => (
-        <>
-          <ModelName id={model} />
-          {status !== 'completed' && (
-            <span class="narrow">
-              <State value={status} />
-            </span>
-          )}
-        </>
-      ),
-    },
+    timeColumn(({ requestId }) => show(requestId)),
+    ACCOUNT_COLUMN,
+    MODEL_COLUMN,
     aside('Engine', ({ router }) => router ?? NONE),
-    { name: 'Status', kind: 'wide', show: ({ status }) => <State value={status} /> },
+    STATUS_COLUMN,
     figure('Tokens', ({ tokens }) => countText(tokens.prompt + tokens.completion), 'wide'),
     figure('Duration', ({ latencyMs }) => durationText(latencyMs), 'wide'),
     money('Supplier', ({ supplierUsd }) => supplierUsd, { isWide: true }),
     money('Cost', ({ cost }) => cost.usd + cost.diem),
   ];
   return (
-    <>
-      <PageHead title="Requests" lead="The receipts of all accounts, newest first. Days are UTC.">
-        <Live list={list} />
-        <a
-          class="button"
-          href={`${BASE}/admin/requests${search === '' ? '?' : `${search}&`}format=csv`}
-          download
-        >
-          Export CSV
-        </a>
-      </PageHead>
-      <Tabs label="Views" tabs={VIEWS} at={VIEWS[0][0]} />
-      <TextFilters
-        key={search}
-        values={filters}
-        fields={TEXT_FILTERS}
-        apply={change}
-        openRequest={show}
-        clear={address.isFiltered ? address.clear : undefined}
-      >
-        <Days from={filters.from} to={filters.to} change={change} />
-        <Select
-          label="Model"
-          value={filters.model}
-          options={modelChoices(models)}
-          onInput={(model) => change({ model })}
-        />
-        <Select
-          label="Engine"
-          value={filters.engine}
-          options={choices('All engines', engines)}
-          onInput={(engine) => change({ engine })}
-        />
-        <Select
-          label="Kind"
-          value={filters.kind}
-          options={choices('All kinds', RECEIPT_KINDS)}
-          onInput={(kind) => change({ kind })}
-        />
-        <Select
-          label="Status"
-          value={filters.status}
-          options={choices('Any status', RECEIPT_STATUSES)}
-          onInput={(status) => change({ status })}
-        />
-      </TextFilters>
-      <CursorTable
-        label="Requests"
-        list={list}
-        empty={<NoRows list={list} clear={address.isFiltered ? address.clear : undefined} />}
-        columns={columns}
-        keyOf={({ requestId }) => requestId}
-        open={({ requestId }) => show(requestId)}
+    <View
+      title="Requests"
+      lead="The receipts of all accounts, newest first. Days are UTC."
+      at={VIEWS[0][0]}
+      address={address}
+      list={list}
+      columns={columns}
+      textFilters={TEXT_FILTERS}
+      actions={<ExportCsv path="/admin/requests" filters={filters} />}
+    >
+      <Select
+        label="Kind"
+        value={filters.kind}
+        options={choices('All kinds', RECEIPT_KINDS)}
+        onInput={(kind) => change({ kind })}
       />
-      {open !== undefined && <RequestDrawer id={open} close={close} />}
-    </>
+      <Select
+        label="Status"
+        value={filters.status}
+        options={choices('Any status', RECEIPT_STATUSES)}
+        onInput={(status) => change({ status })}
+      />
+    </View>
   );
 }
 
 export function Failures() {
   const address = useAddress('from', 'to', 'account', 'model', 'engine', 'code');
-  const { filters, search, open, show, close, change } = address;
-  const list = useCursorList<FailureItem>(`/admin/failures${search}`);
-  const engines = useEngineNames();
-  const models = useModels();
+  const list = useCursorList<FailureItem>(`/admin/failures${address.search}`);
   const columns: readonly Column<FailureItem>[] = [
-    timeColumn(show),
-    accountColumn(),
+    timeColumn(({ requestId }) => address.show(requestId)),
+    ACCOUNT_COLUMN,
     {
       name: 'Response',
       show: ({ status, code, message }) => (
@@ -156,21 +107,63 @@ export function Failures() {
     figure('Status', ({ status }) => String(status)),
   ];
   return (
+    <View
+      title="Failed requests"
+      lead="Requests of all accounts that failed, were tried more than once, or whose caller disconnected."
+      at={VIEWS[1][0]}
+      address={address}
+      list={list}
+      columns={columns}
+      textFilters={FAILURE_TEXT_FILTERS}
+    />
+  );
+}
+
+interface Row {
+  readonly requestId: string;
+  readonly accountId: string | null;
+  readonly accountName: string;
+}
+
+const ACCOUNT_COLUMN: Column<Row> = aside('Account', ({ accountId, accountName }) => (
+  <AccountLink id={accountId} name={accountName} />
+));
+
+interface ViewProps<T extends Row, Name extends string> {
+  readonly title: string;
+  readonly lead: string;
+  readonly at: (typeof VIEWS)[number][0];
+  readonly address: Address<'from' | 'to' | 'model' | 'engine'> & Address<Name>;
+  readonly list: CursorList<T>;
+  readonly columns: readonly Column<T>[];
+  readonly textFilters: readonly TextField<Name>[];
+  /** Buttons of the head. */
+  readonly actions?: ComponentChildren;
+  /** Filters of this view only. */
+  readonly children?: ComponentChildren;
+}
+
+function View<T extends Row, Name extends string>(props: ViewProps<T, Name>) {
+  const { title, lead, at, address, list, columns, textFilters, actions, children } = props;
+  const { filters, search, open, show, close, change, isFiltered } = address;
+  const clear = isFiltered ? address.clear : undefined;
+  const models = useModels();
+  const engines = useCall<EnginesResponse>('/admin/engines');
+  const engineNames = engines.data?.engines.map(({ id }) => id) ?? [];
+  return (
     <>
-      <PageHead
-        title="Failed requests"
-        lead="Requests of all accounts that failed, were tried more than once, or whose caller disconnected."
-      >
+      <PageHead title={title} lead={lead}>
         <Live list={list} />
+        {actions}
       </PageHead>
-      <Tabs label="Views" tabs={VIEWS} at={VIEWS[1][0]} />
+      <Tabs label="Views" tabs={VIEWS} at={at} />
       <TextFilters
         key={search}
         values={filters}
-        fields={FAILURE_TEXT_FILTERS}
+        fields={textFilters}
         apply={change}
         openRequest={show}
-        clear={address.isFiltered ? address.clear : undefined}
+        clear={clear}
       >
         <Days from={filters.from} to={filters.to} change={change} />
         <Select
@@ -182,14 +175,15 @@ export function Failures() {
         <Select
           label="Engine"
           value={filters.engine}
-          options={choices('All engines', engines)}
+          options={choices('All engines', engineNames)}
           onInput={(engine) => change({ engine })}
         />
+        {children}
       </TextFilters>
       <CursorTable
-        label="Failed requests"
+        label={title}
         list={list}
-        empty={<NoRows list={list} clear={address.isFiltered ? address.clear : undefined} />}
+        empty={<NoRows list={list} clear={clear} />}
         columns={columns}
         keyOf={({ requestId }) => requestId}
         open={({ requestId }) => show(requestId)}
@@ -197,35 +191,6 @@ export function Failures() {
       {open !== undefined && <RequestDrawer id={open} close={close} />}
     </>
   );
-}
-
-interface Row {
-  readonly requestId: string;
-  readonly createdAt: string;
-  readonly accountId: string | null;
-  readonly accountName: string;
-}
-
-function timeColumn<T extends Row>(show: (id: string) => void): Column<T> {
-  return {
-    name: 'Time',
-    show: ({ requestId, createdAt }) => (
-      <OpenButton open={() => show(requestId)}>
-        <Time iso={createdAt} />
-      </OpenButton>
-    ),
-  };
-}
-
-function accountColumn<T extends Row>(): Column<T> {
-  return aside('Account', ({ accountId, accountName }) => (
-    <AccountLink id={accountId} name={accountName} />
-  ));
-}
-
-function useEngineNames(): readonly string[] {
-  const engines = useCall<EnginesResponse>('/admin/engines');
-  return engines.data?.engines.map(({ id }) => id) ?? [];
 }
 
 /** Reloads the first page every few seconds while it is switched on. */
@@ -280,7 +245,7 @@ interface TextFiltersProps<Name extends string> {
   readonly apply: (changes: Partial<Record<Name, string>>) => void;
   readonly openRequest: (id: string) => void;
   readonly clear: (() => void) | undefined;
-  readonly children: preact.ComponentChildren;
+  readonly children: ComponentChildren;
 }
 
 /** Filters that are typed and then applied together; a request id opens its request. */

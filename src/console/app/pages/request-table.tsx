@@ -13,33 +13,50 @@ function costOf({ cost }: Receipt): number {
   return cost.usd + cost.diem;
 }
 
+/** The time of a request, as the button that opens it. */
+export function timeColumn<T extends { readonly createdAt: string }>(
+  open: (request: T) => void,
+): Column<T> {
+  return {
+    name: 'Time',
+    show: (request) => (
+      <OpenButton open={() => open(request)}>
+        <Time iso={request.createdAt} />
+      </OpenButton>
+    ),
+  };
+}
+
+type Sold = Pick<Receipt, 'model' | 'status'>;
+
+export const MODEL_COLUMN: Column<Sold> = {
+  name: 'Model',
+  // A phone shows only unsuccessful states, to leave space for the cost.
+  show: ({ model, status }) => (
+    <>
+      <ModelName id={model} />
+      {status !== 'completed' && (
+        <span class="narrow">
+          <State value={status} />
+        </span>
+      )}
+    </>
+  ),
+};
+
+export const STATUS_COLUMN: Column<Sold> = {
+  name: 'Status',
+  kind: 'wide',
+  show: ({ status }) => <State value={status} />,
+};
+
 /** Props of a table of requests. */
 export function requestTable(open: (request: Receipt) => void) {
   const columns: readonly Column<Receipt>[] = [
-    {
-      name: 'Time',
-      show: (request) => (
-        <OpenButton open={() => open(request)}>
-          <Time iso={request.createdAt} />
-        </OpenButton>
-      ),
-    },
-    {
-      name: 'Model',
-      // A phone shows only unsuccessful states, to leave space for the cost.
-      show: ({ model, status }) => (
-        <>
-          <ModelName id={model} />
-          {status !== 'completed' && (
-            <span class="narrow">
-              <State value={status} />
-            </span>
-          )}
-        </>
-      ),
-    },
+    timeColumn(open),
+    MODEL_COLUMN,
     aside('Kind', ({ kind }) => kind),
-    { name: 'Status', kind: 'wide', show: ({ status }) => <State value={status} /> },
+    STATUS_COLUMN,
     figure(
       'Input / output tokens',
       ({ tokens }) => (
