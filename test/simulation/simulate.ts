@@ -38,7 +38,7 @@ const values = new Command('npm run simulate --')
   .opts();
 
 if (values.showPlants) {
-  for (const name of Object.keys(PLANTED)) console.log(name);
+  for (const name of PLANTED.keys()) console.log(name);
   process.exit(0);
 }
 
