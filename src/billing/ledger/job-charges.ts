@@ -6,6 +6,7 @@
  * The receipt of a refunded job still shows the charge, as its posting does. The sums of its day
  * and tags store the charge and the refund separately and report the difference.
  */
+import { assert } from '../../core/assert.ts';
 import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
@@ -69,9 +70,9 @@ export async function closeCharge(
     'DELETE FROM ledger_job WHERE request_id = $1 RETURNING cap_ids, created_ms',
     [requestId],
   );
-  // An older version stored no caps: the charge counted in the cap of its key.
-  const capIds = job === undefined ? [usage.keyId] : (JSON.parse(job.cap_ids) as string[]); // own JSON
-  const capsMs = Number(job?.created_ms ?? createdMs);
+  assert(job !== undefined, 'a running receipt has its job');
+  const capIds = JSON.parse(job.cap_ids) as string[]; // own JSON
+  const capsMs = Number(job.created_ms);
   const tags = JSON.parse(row.metadata ?? '{}') as RequestMetadata; // written by this folder
   return { usdNano: nano(usd), diemNano: nano(diem), capIds, capsMs, tags };
 }

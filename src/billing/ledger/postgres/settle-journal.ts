@@ -222,17 +222,9 @@ function bigintsAsText(_key: string, value: unknown): unknown {
   return typeof value === 'bigint' ? String(value) : value;
 }
 
-/** Also readable by earlier versions, which treat all caps as budgets. */
 function lineOf({ request, capIds, lease, key }: JournaledSettle): string {
   const fence = key && { caller: key.caller, key: key.key, token: key.token };
-  const from = {
-    leaseId: lease?.id ?? request.usage.requestId,
-    isLast: lease === undefined,
-    usdNano: lease?.usdNano ?? request.costNano,
-    dailyNano: lease?.dailyNano ?? 0n,
-    reservedNano: lease?.reservedNano ?? request.costNano,
-    budgetIds: capIds,
-  };
+  const from = lease && { ...lease, leaseId: lease.id };
   return JSON.stringify({ ...request, budgetIds: capIds, from, fence }, bigintsAsText);
 }
 
@@ -241,14 +233,14 @@ interface Line {
   readonly usage: Omit<UsageRecord, 'supplier'> & {
     readonly supplier?: Omit<SupplierCost, 'nano'> & { readonly nano: string };
   };
-  /** Written by earlier versions. */
-  readonly allowanceId?: string;
+  /** Ids of all caps. */
   readonly budgetIds?: readonly string[];
   readonly fence?: KeyFence;
-  /** Missing in lines of earlier versions. */
+  /** The lease of the hold. */
   readonly from?: {
     readonly leaseId: string;
-    readonly isLast: boolean;
+    /** Version 1.0.0 writes `true` with the id of a hold in a row of its own. */
+    readonly isLast?: boolean;
     readonly usdNano: string;
     readonly dailyNano: string;
     readonly reservedNano: string;
@@ -260,16 +252,15 @@ function parseLine(line: string): JournaledSettle | undefined {
   if (line === '') return undefined;
   try {
     const parsed = JSON.parse(line) as Line; // written by this file
-    const { costNano, allowanceId = parsed.usage.keyId, budgetIds, from, fence: key } = parsed;
+    const { costNano, budgetIds: capIds, from, fence: key } = parsed;
     const { supplier, ...rest } = parsed.usage;
     const usage: UsageRecord =
       supplier === undefined
         ? rest
         : { ...rest, supplier: { ...supplier, nano: nano(BigInt(supplier.nano)) } };
-    const capIds = [...new Set([allowanceId, ...(budgetIds ?? [])])];
     const request = { usage, costNano: nano(BigInt(costNano)) };
     const lease =
-      from === undefined || from.isLast
+      from === undefined || from.isLast === true
         ? undefined
         : {
             id: from.leaseId,
