@@ -453,10 +453,14 @@ function cardPayments(fixture: StoreFixture): void {
   });
 
   /** Pays once and saves the card; the balance is 6 USD then. */
-  async function withSavedCard(): Promise<string> {
+  async function payAndSaveCard(): Promise<void> {
     const { body } = await start(5, { saveCard: true });
     stripe.pay(stripe.sessionOf(body.id)?.id ?? '');
     await deliverAll();
+  }
+
+  async function withSavedCard(): Promise<string> {
+    await payAndSaveCard();
     await balanceBecomes(6);
     return await farebox.key({ accountId, kind: 'ADMIN' });
   }
@@ -552,6 +556,21 @@ function cardPayments(fixture: StoreFixture): void {
     await cards.stop();
     await balanceBecomes(26);
     assert.equal((await call(farebox, AUTO, { secret: admin })).body.problem, null);
+  });
+
+  test('a saved card whose payer is missing at Stripe is reported, and a new card is charged', async () => {
+    const admin = await withSavedCard();
+    const [intent] = [...stripe.intents.values()].slice(-1);
+    stripe.missingCustomers.add(intent?.customer);
+    await setAutoTopUp(admin, { keepUsd: 10, monthlyUsd: 100 });
+    await until(async () => {
+      const { problem } = (await call(farebox, AUTO, { secret: admin })).body;
+      return String(problem).includes('No such customer');
+    }, 'the problem');
+    await payAndSaveCard();
+    await balanceBecomes(11);
+    await setAutoTopUp(admin, { keepUsd: 20, monthlyUsd: 100 });
+    await balanceBecomes(31);
   });
 
   test('a declined card is charged again after a clock that was days ahead was corrected', async () => {

@@ -91,6 +91,8 @@ export class StripeDouble {
   balanceCurrency = 'usd';
   /** Whether the key may read the balance, and so expand the balance transactions of others. */
   canReadBalance = true;
+  /** Payers that were deleted, or that belong to another Stripe account. */
+  readonly missingCustomers = new Set<unknown>();
   /** Decline code of charges of saved cards. */
   declines: string | undefined;
   readonly #server: Server;
@@ -345,6 +347,12 @@ export class StripeDouble {
     if (!this.canReadBalance && expanding.includes('balance_transaction')) {
       const message = 'The provided key does not have the required permissions for this endpoint';
       throw new ApiError(403, { type: 'invalid_request_error', message });
+    }
+    const { customer } = query;
+    if (this.missingCustomers.has(customer)) {
+      const message = `No such customer: '${String(customer)}'`;
+      const type = 'invalid_request_error';
+      throw new ApiError(400, { type, code: 'resource_missing', param: 'customer', message });
     }
     switch (resource) {
       case 'checkout/sessions':

@@ -300,10 +300,12 @@ class StripeProvider implements PaymentProvider {
 
   async chargeCard(payment: CardPayment, mayCharge: () => Promise<boolean>): Promise<ChargeResult> {
     const [customer = '', payment_method = ''] = (payment.reference ?? '').split('/');
-    let intent = await this.#chargeOf(payment, customer);
-    if (intent === undefined && payment.amountNano < this.minimumNano) return belowMinimum(this);
-    if (intent === undefined && !(await mayCharge())) return WITHDRAWN;
+    let intent: Stripe.PaymentIntent | undefined;
     try {
+      // Rejected too if the payer is missing.
+      intent = await this.#chargeOf(payment, customer);
+      if (intent === undefined && payment.amountNano < this.minimumNano) return belowMinimum(this);
+      if (intent === undefined && !(await mayCharge())) return WITHDRAWN;
       intent ??= await this.#stripe.paymentIntents.create(
         {
           amount: centsOf(payment.amountNano),
