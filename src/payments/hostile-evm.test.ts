@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import { type TestContext, after, afterEach, before, describe, test } from 'node:test';
-import { type Hex, numberToHex, toEventSelector } from 'viem';
+import { type Hex, numberToHex, toEventSelector, zeroAddress } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import type { PrivateKeyAccount } from 'viem/accounts';
 import { createSiweMessage, generateSiweNonce } from 'viem/siwe';
@@ -355,6 +355,18 @@ describe('hostile payers and nodes of Base', () => {
       fast.payments.signIn.verify(header, ''),
       (error: Fault) => error.status === 503,
     );
+  });
+
+  test('an invalid signature does not sign in the zero address', async () => {
+    const header = await signInOf(zeroAddress, newAccount());
+    const proof = JSON.parse(Buffer.from(header, 'base64').toString()) as object;
+    for (const start of [`0x${'00'.repeat(64)}`, `0x${'ff'.repeat(64)}`]) {
+      const forged = JSON.stringify({ ...proof, signature: `${start}1b` });
+      await assert.rejects(
+        fixture.payments.signIn.verify(Buffer.from(forged).toString('base64'), ''),
+        (error: Fault) => error.status === 401,
+      );
+    }
   });
 
   test('an address with many contract wallets cannot use all node calls', async () => {

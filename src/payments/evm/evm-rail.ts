@@ -3,7 +3,14 @@
  * verify them and send them through `EvmSender`; an external facilitator can send those of `exact`.
  */
 import { x402UptoPermit2ProxyAddress as UPTO_PROXY } from '@x402/evm';
-import { domainSeparator, hashTypedData, hexToBytes, parseEther, parseGwei } from 'viem';
+import {
+  domainSeparator,
+  hashTypedData,
+  hexToBytes,
+  parseEther,
+  parseGwei,
+  zeroAddress,
+} from 'viem';
 import type { Hex, TransactionReceipt } from 'viem';
 import { checksumAddress } from '../../core/addresses.ts';
 import { HOUR_MS, SECOND_MS } from '../../core/clock.ts';
@@ -189,6 +196,8 @@ export class EvmRail implements Rail {
 
   /** EIP-1271, or ERC-6492 before the contract is deployed. Throws 503 above the limit of calls. */
   readonly isContractSignature: ContractSignatureCheck = async ({ clientAddress, ...signed }) => {
+    // The contract that checks signatures recovers every invalid one to the zero address.
+    if (signed.address === zeroAddress) return false;
     if (!this.#contractCalls.take(clientAddress)) {
       throw new Fault('SERVICE_UNAVAILABLE', {
         message: 'Too many signatures of contract wallets are being checked; try again in a second',
