@@ -15,6 +15,7 @@ import {
   appendTransactionMessageInstructions,
   blockhash,
   compileTransaction,
+  compressTransactionMessageUsingAddressLookupTables,
   createKeyPairSignerFromPrivateKeyBytes,
   createTransactionMessage,
   decompileTransactionMessage,
@@ -48,6 +49,11 @@ import { decodeWire, messageHash, openSolanaNodes } from './solana/chain.ts';
 import { findSolanaPayment } from './solana/evidence.ts';
 
 const MEMO = address('MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr');
+
+const SYSTEM = address('11111111111111111111111111111111');
+const ASSOCIATED_TOKEN = address('ATokenGPvbdGVxr1b2hvZbsiqW5xWH25efTNsLJA8knL');
+const TOKEN_2022 = address('TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb');
+const RECENT_BLOCKHASHES = address('SysvarRecentB1ockHashes11111111111111111111');
 
 function memo(text: string): Instruction {
   return { programAddress: MEMO, data: Buffer.from(text) };
@@ -164,9 +170,9 @@ describe('hostile payers and other wallets on Solana', () => {
   });
 
   /** A payment of 5 USD to another server. */
-  async function paymentToShop() {
+  async function paymentToShop(payTo?: Address) {
     const payer = await generateKeyPairSigner();
-    const shop = await generateKeyPairSigner();
+    const shop = { address: payTo ?? (await generateKeyPairSigner()).address };
     await chain.setTokens(payer.address, 20_000_000n);
     await chain.setTokens(shop.address, 0n);
     const accepted = {
@@ -182,6 +188,105 @@ describe('hostile payers and other wallets on Solana', () => {
     const { payload } = await scheme.createPaymentPayload(2, accepted);
     return { payer, shop, accepted, payload };
   }
+
+  test('a transaction with more than the payment is rejected and costs the fee payer nothing', async () => {
+    const { payer, payload } = await paymentToShop(receiver.address);
+    const { messageBytes } = decodeWire(String(payload['transaction']));
+    const message = decompileTransactionMessage(
+      getCompiledTransactionMessageDecoder().decode(messageBytes),
+    );
+    const [limit, price, transfer, note] = message.instructions as readonly Instruction[];
+    assert.ok(limit && price && transfer && note);
+    const [source, mint, destination] = transfer.accounts ?? [];
+    assert.ok(source && mint && destination);
+    const budget = (kind: number, value: bigint): Instruction => {
+      const data = Buffer.alloc(kind === 2 ? 5 : 9, kind);
+      if (kind === 2) data.writeUInt32LE(Number(value), 1);
+      else data.writeBigUInt64LE(value, 1);
+      return { programAddress: limit.programAddress, data };
+    };
+    const signer = { address: payer.address, role: AccountRole.WRITABLE_SIGNER };
+    const other = await generateKeyPairSigner();
+    const owner = { address: other.address, role: AccountRole.READONLY };
+    const [opened] = await findAssociatedTokenPda({
+      owner: other.address,
+      mint: USDC_MINT,
+      tokenProgram: TOKEN_PROGRAM_ADDRESS,
+    });
+    const system = { address: SYSTEM, role: AccountRole.READONLY };
+    const token = { address: TOKEN_PROGRAM_ADDRESS, role: AccountRole.READONLY };
+    const openAccount = (payerOfRent: Address): Instruction => ({
+      programAddress: ASSOCIATED_TOKEN,
+      accounts: [
+        { address: payerOfRent, role: AccountRole.WRITABLE_SIGNER },
+        { address: opened, role: AccountRole.WRITABLE },
+        owner,
+        mint,
+        system,
+        token,
+      ],
+      data: Buffer.of(1),
+    });
+    const advanceNonce: Instruction = {
+      programAddress: SYSTEM,
+      accounts: [
+        { address: opened, role: AccountRole.WRITABLE },
+        { address: RECENT_BLOCKHASHES, role: AccountRole.READONLY },
+        signer,
+      ],
+      data: Buffer.of(4, 0, 0, 0),
+    };
+    const cases: Record<string, readonly Instruction[]> = {
+      'a price above the cap': [limit, budget(3, 100_001n), transfer, note],
+      'a limit above the cap': [budget(2, 200_001n), price, transfer, note],
+      'two prices': [limit, price, transfer, budget(3, 100_000n)],
+      'two transfers': [limit, price, transfer, transfer],
+      'a new account at the cost of the fee payer': [
+        limit,
+        price,
+        transfer,
+        openAccount(feePayer.address),
+      ],
+      'a new account at the cost of the payer': [
+        limit,
+        price,
+        transfer,
+        openAccount(payer.address),
+      ],
+      'the transfer of another token program': [
+        limit,
+        price,
+        { ...transfer, programAddress: TOKEN_2022 },
+        note,
+      ],
+      'a durable nonce': [advanceNonce, limit, price, transfer],
+      'five notes': [limit, price, transfer, ...Array.from({ length: 5 }, () => note)],
+    };
+    const tables = { [other.address]: [source.address, destination.address] };
+    const compressed = compressTransactionMessageUsingAddressLookupTables(
+      message as never, // a v0 message
+      tables,
+    );
+    const messages = new Map<string, typeof message>([
+      ['a lookup table', compressed],
+      ...Object.entries(cases).map(
+        ([name, instructions]) => [name, { ...message, instructions } as typeof message] as const,
+      ),
+    ]);
+    const { rpc } = openSolanaNodes(chain.rpcUrl, systemClock());
+    const lamports = async () => (await rpc.getBalance(feePayer.address).send()).value;
+    const before = await lamports();
+    for (const [name, changed] of messages) {
+      const signed = await partiallySignTransaction([payer.keyPair], compileTransaction(changed));
+      const transaction = getBase64EncodedWireTransaction(signed);
+      const accepted = { scheme: 'exact', network: SOLANA };
+      const header = JSON.stringify({ x402Version: 2, accepted, payload: { transaction } });
+      const fault = await refusal(Buffer.from(header).toString('base64'));
+      assert.equal(fault.status, 400, `${name}: ${fault.message}`);
+    }
+    assert.equal(await lamports(), before);
+    assert.equal(await chain.tokens(receiver.address), 0n);
+  });
 
   test('the exposed facilitator signs nothing that gives its fee payer to an instruction', async () => {
     const { payer, shop, accepted, payload } = await paymentToShop();
