@@ -219,11 +219,14 @@ async function extractSound(
   if (!hasAudio) throw noSound();
   if (durationSeconds > maxSeconds) throw tooLong(durationSeconds, maxSeconds);
   // The extracted sound needs disk space as well.
-  await workspace.reserve(Math.ceil(durationSeconds * SPEECH_BYTES_PER_SECOND));
+  const expectedBytes = Math.ceil(durationSeconds * SPEECH_BYTES_PER_SECOND);
+  await workspace.reserve(expectedBytes);
   const pcmPath = workspace.newPath();
   const { durationMs } = await media.extractAudio(file.path, pcmPath, maxSeconds + 1, call);
-  // The duration in a header may be wrong; the number of samples is exact.
+  // The duration of header and packets may be wrong; the number of samples is exact.
   if (durationMs > maxSeconds * MS_PER_SECOND) throw tooLong(durationMs / 1_000, maxSeconds);
+  const writtenBytes = (durationMs / MS_PER_SECOND) * SPEECH_BYTES_PER_SECOND;
+  await workspace.reserve(Math.max(0, writtenBytes - expectedBytes));
   return { pcmPath, durationMs };
 }
 

@@ -51,13 +51,19 @@ const engine = createServer((request, response) => {
   });
 });
 
+/** A box of an MP4 that players skip. */
+function freeBox(bytes: number, content = bytes - 8): Buffer<ArrayBuffer> {
+  const box = Buffer.alloc(8 + content);
+  box.writeUInt32BE(bytes, 0);
+  box.write('free', 4);
+  return box;
+}
+
 /** A video of two seconds in a file of `bytes`. */
 function padded(bytes: number) {
   return (response: ServerResponse): void => {
     response.writeHead(200, { 'content-type': 'video/mp4', 'content-length': bytes });
-    const head = Buffer.alloc(8);
-    head.writeUInt32BE(bytes - clip.length, 0);
-    head.write('free', 4);
+    const head = freeBox(bytes - clip.length, 0);
     response.write(Buffer.concat([clip, head]));
     const zeros = Buffer.alloc(MB);
     let left = bytes - clip.length - head.length;
@@ -76,7 +82,7 @@ function padded(bytes: number) {
 before(async () => {
   engine.listen(0, '127.0.0.1');
   await once(engine, 'listening');
-  const { port } = engine.address() as AddressInfo; // the address of a TCP server
+  const port = uploadsPort();
   site = await openSite();
   clip = await makeClip(folder, {
     letters: 'ab',
@@ -105,6 +111,10 @@ after(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
+function uploadsPort(): number {
+  return (engine.address() as AddressInfo).port; // the address of a TCP server
+}
+
 /** Storage limits in megabytes, for all callers and for each. */
 function settings(port: number, room: { readonly all: number; readonly each: number }): string {
   return `fetch: { allow: [127.0.0.0/8] }
@@ -121,6 +131,7 @@ models:
     replicas: [{ engine: studio }]
     video: { task: image-to-video, durations: [1 gen], pricing: { kind: generation, perGeneration: 0.01 } }
   - { id: speaker, type: tts, replicas: [{ engine: studio }], price: { perMillionCharacters: 15 } }
+  - { id: hearer, type: asr, replicas: [{ engine: studio }], price: { perSecond: 0.0001 } }
   - { id: painter, type: image, replicas: [{ engine: studio }], price: { perImage: 0.01 } }
 `;
 }
@@ -212,6 +223,52 @@ test('an image in the request is stored as a file before the job is queued', asy
   await until(() => uploads.slice(length).some(isPicture), 'that the picture is sent');
   await cancel(id);
 });
+
+test('sound that is longer than its timestamps say counts with its samples', async (t) => {
+  const seconds = 60;
+  const film = await makeClip(folder, {
+    letters: ' '.repeat(seconds),
+    width: 64,
+    height: 48,
+    seconds,
+    framesPerSecond: 0.05,
+  });
+  const small = await startTestApp({ yaml: settings(uploadsPort(), { all: 1_250, each: 17 }) });
+  t.after(() => small.stop());
+  const body = new FormData();
+  // Almost the 16 MB that a request counts at once.
+  body.set('file', new Blob([hurried(film), freeBox(15 * MB)]), 'film.mp4');
+  body.set('model', 'hearer');
+  const { length } = uploads;
+  const answer = await fetch(`${small.url}/audio/transcriptions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${small.owner.secret}` },
+    body,
+  });
+  assert.equal(answer.status, 429, await answer.clone().text());
+  assert.match(await answer.text(), /exceeds 17 MB on this server/);
+  assert.equal(uploads.length, length);
+});
+
+/** An MP4 whose packets have a sixteenth of their duration. */
+function hurried(film: Buffer): Buffer<ArrayBuffer> {
+  const hurriedFilm = Buffer.from(film);
+  const each = (box: string, change: (at: number) => void): void => {
+    for (let at = film.indexOf(box); at !== -1; at = film.indexOf(box, at + 4)) change(at);
+  };
+  const shorten = (at: number): void => {
+    hurriedFilm.writeUInt32BE(Math.ceil(film.readUInt32BE(at) / 16), at);
+  };
+  each('stts', (at) => {
+    for (let entry = 0; entry < film.readUInt32BE(at + 8); entry += 1) {
+      shorten(at + 16 + 8 * entry);
+    }
+  });
+  for (const box of ['mvhd', 'mdhd']) each(box, (at) => shorten(at + 20));
+  each('tkhd', (at) => shorten(at + 24));
+  each('elst', (at) => shorten(at + 12));
+  return hurriedFilm;
+}
 
 describe('a caller whose open video uses all of its disk space', () => {
   let id: string;

@@ -52,6 +52,11 @@ test('every ffmpeg input is restricted to the file protocol and one format, and 
   assert.ok(!scale.join(' ').includes('transpose'));
 });
 
+test('extracted sound is bounded in bytes too, because timestamps can be too close', () => {
+  const args = writeArguments({ ...common, video: null, audio: input }, 'libx264');
+  assert.match(args.join(' '), / -t 5 -fs 160000 -f s16le /);
+});
+
 test('`readProbe` returns the longer duration, the displayed size, and ignores cover images', () => {
   const json = JSON.stringify({
     format: { duration: '4.0' },

@@ -16,6 +16,7 @@ import {
   MAX_FRAME_PIXELS,
   SILENCE_DECIBELS,
   SPEECH_BIT_RATE,
+  SPEECH_BYTES_PER_SECOND,
   SPEECH_ENCODERS,
   SPOKEN_RATE,
   type Measured,
@@ -92,7 +93,9 @@ export function signalArguments(input: MediaInput, stream: 'video' | 'audio'): s
 export function writeArguments(task: WriteTask, encoder: VideoEncoder): string[] {
   const { video, audio, output, maxSeconds } = task;
   if (video === null) {
-    const shape = `-map 0:a:0 -vn -sn -dn -ac 1 -ar ${SPEECH_RATE} -t ${maxSeconds} -f s16le -y`;
+    // Timestamps can be closer than the samples are long.
+    const most = `-t ${maxSeconds} -fs ${Math.ceil(maxSeconds * SPEECH_BYTES_PER_SECOND)}`;
+    const shape = `-map 0:a:0 -vn -sn -dn -ac 1 -ar ${SPEECH_RATE} ${most} -f s16le -y`;
     return [...START, ...(audio === null ? [] : source(audio)), ...words(shape), `file:${output}`];
   }
   const hasOwnInput = audio !== null && audio.path !== video.input.path;
