@@ -124,6 +124,15 @@ export function withMembers(
   return out.subarray(0, size);
 }
 
+/** As `withMembers`, with values; those that are `undefined` are removed. */
+export function withValues(bytes: Buffer, body: JsonObject, values: JsonObject): Buffer {
+  const texts = Object.entries(values).map(([name, value]) => [
+    name,
+    value === undefined ? undefined : `${JSON.stringify(name)}:${JSON.stringify(value)}`,
+  ]);
+  return withMembers({ bytes, body, members: childrenOf(bytes).spans }, Object.fromEntries(texts));
+}
+
 /** UTF-8 bytes of one UTF-16 unit. */
 const MOST_UTF8_BYTES = 3;
 

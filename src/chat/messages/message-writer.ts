@@ -20,6 +20,7 @@ import type {
   WrittenEnd,
 } from '../agents/response-protocol.ts';
 import type { SearchResult } from '../web/web.ts';
+import { MESSAGE_STOP, messageEvent } from '../upstream/anthropic/message-members.ts';
 import { REASONING_FORMAT } from '../upstream/anthropic/reasoning.ts';
 import { costMembers, type ResponseEnd } from '../wire/chat-response.ts';
 import { messageError } from './message-errors.ts';
@@ -34,8 +35,7 @@ export interface MessageWriterOptions {
   readonly contextTokens: number;
 }
 
-const MESSAGE_STOP = 'event: message_stop\ndata: {"type":"message_stop"}\n\n';
-const PING = 'event: ping\ndata: {"type":"ping"}\n\n';
+const PING = messageEvent('ping', {});
 const CITED_CHARACTERS = 150;
 
 export class MessageWriter implements ProtocolWriter {
@@ -53,7 +53,7 @@ export class MessageWriter implements ProtocolWriter {
   begin(): string {
     const { promptTokens } = this.#frame;
     const usage = { ...NO_USAGE, input_tokens: promptTokens };
-    return event('message_start', { message: this.#message([], null, null, usage) });
+    return messageEvent('message_start', { message: this.#message([], null, null, usage) });
   }
 
   open(block: Block): string {
@@ -130,7 +130,7 @@ export class MessageWriter implements ProtocolWriter {
     const [stop_reason, stop_sequence] = this.#stopOf(end);
     const { usage, ...more } = this.#members(end);
     const delta = { stop_reason, stop_sequence };
-    return event('message_delta', { delta, usage, ...more }) + MESSAGE_STOP;
+    return messageEvent('message_delta', { delta, usage, ...more }) + MESSAGE_STOP;
   }
 
   whole(end: WrittenEnd): Buffer {
@@ -144,7 +144,7 @@ export class MessageWriter implements ProtocolWriter {
     const { requestId, promptTokens } = this.#frame;
     const { contextTokens } = this.#options;
     const error = messageError(fault, { requestId, promptTokens, contextTokens });
-    return event('error', { ...error, ...(end === undefined ? {} : this.#members(end)) });
+    return messageEvent('error', { ...error, ...(end === undefined ? {} : this.#members(end)) });
   }
 
   get #index(): number {
@@ -152,11 +152,11 @@ export class MessageWriter implements ProtocolWriter {
   }
 
   #start(content_block: JsonObject): string {
-    return event('content_block_start', { index: this.#index, content_block });
+    return messageEvent('content_block_start', { index: this.#index, content_block });
   }
 
   #delta(delta: JsonObject): string {
-    return event('content_block_delta', { index: this.#index, delta });
+    return messageEvent('content_block_delta', { index: this.#index, delta });
   }
 
   /** Inserts `json` unparsed, because most events of a stream are text deltas. */
@@ -275,8 +275,4 @@ const SEARCH_FAILED = { type: 'web_search_tool_result_error', error_code: 'unava
 
 function searchResult({ title, url, date }: SearchResult): JsonObject {
   return { type: 'web_search_result', title, url, encrypted_content: '', page_age: date ?? null };
-}
-
-function event(type: string, members: object): string {
-  return `event: ${type}\ndata: ${JSON.stringify({ type, ...members })}\n\n`;
 }

@@ -5,13 +5,26 @@ import type { PreparedAdditions } from '../additions.ts';
 import type { ChatPlan } from '../chat-plan.ts';
 import { type ChatResponse, readChatBody, type ResponseOptions } from '../wire/chat-response.ts';
 import { engineFields, type EngineTarget } from '../wire/engine-request.ts';
-import { ANTHROPIC } from './anthropic/anthropic.ts';
-import { RESPONSES } from './responses/responses.ts';
+import { MessageReader } from './anthropic/message-reader.ts';
+import { messageRequest } from './anthropic/message-request.ts';
+import { completionOfMessage } from './anthropic/message-response.ts';
+import { responsesBody } from './responses/chat-to-responses.ts';
+import { ResponsesReader } from './responses/responses-reader.ts';
+import { completionOf } from './responses/responses-to-chat.ts';
 import type { PassThrough, Upstream } from './upstream.ts';
 
-export const UPSTREAMS = { anthropic: ANTHROPIC, responses: RESPONSES } satisfies Readonly<
-  Record<string, Upstream>
->;
+export const UPSTREAMS = {
+  anthropic: {
+    writeRequest: messageRequest,
+    readResponse: completionOfMessage,
+    newReader: () => new MessageReader(),
+  },
+  responses: {
+    writeRequest: responsesBody,
+    readResponse: completionOf,
+    newReader: () => new ResponsesReader(),
+  },
+} satisfies Readonly<Record<string, Upstream>>;
 
 export interface UpstreamBody {
   readonly upstream: Upstream;

@@ -14,6 +14,6 @@ export function clientTools(tools: unknown): readonly unknown[] | undefined {
   return kept.length === 0 ? undefined : kept;
 }
 
-export function isClientTool(type: unknown): boolean {
+function isClientTool(type: unknown): boolean {
   return typeof type !== 'string' || CLIENT_TOOL.test(type);
 }

@@ -1,6 +1,5 @@
-/** Reads and changes members of messages of Anthropic's API. */
-import { childrenOf, type JsonObject } from '../../../json/json-scan.ts';
-import { withMembers } from '../../../json/json-splice.ts';
+/** Parts of messages of Anthropic's API, as an engine sends them or a caller receives them. */
+import type { JsonObject } from '../../../json/json-scan.ts';
 import { withoutNulls } from '../../../json/json-text.ts';
 import { type OutputTally, textBytes } from '../../wire/chat-choice.ts';
 
@@ -19,11 +18,17 @@ export function mergedUsage(before: JsonObject, usage: JsonObject): JsonObject {
   return { ...before, ...withoutNulls(usage) };
 }
 
-/** Returns the JSON object with these members replaced; those that are `undefined` are removed. */
-export function withChanged(bytes: Buffer, body: JsonObject, changed: JsonObject): Buffer {
-  const texts = Object.entries(changed).map(([name, value]) => [
-    name,
-    value === undefined ? undefined : `${JSON.stringify(name)}:${JSON.stringify(value)}`,
-  ]);
-  return withMembers({ bytes, body, members: childrenOf(bytes).spans }, Object.fromEntries(texts));
+/** The annotation of a chat for a citation; one without a URL, such as a page, keeps its members. */
+export function annotationOf(citation: JsonObject, start: number, end: number): JsonObject {
+  const { url, title, cited_text: content } = citation;
+  const span = { start_index: start, end_index: end };
+  if (typeof url !== 'string') return { ...citation, ...span };
+  return { type: 'url_citation', url_citation: { url, title, content, ...span } };
+}
+
+export const MESSAGE_STOP = messageEvent('message_stop', {});
+
+/** An event of the stream of a message. */
+export function messageEvent(type: string, members: object): string {
+  return `event: ${type}\ndata: ${JSON.stringify({ type, ...members })}\n\n`;
 }

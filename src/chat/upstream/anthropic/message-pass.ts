@@ -3,6 +3,7 @@
  * except the model, the output limit, and members that cost more than the hold covers.
  */
 import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
+import { withValues } from '../../../json/json-splice.ts';
 import { parsedJsonObject } from '../../../json/json-text.ts';
 import { UNSOLD_MEMBERS } from '../../../engines/unsold-members.ts';
 import { readUsage } from '../../../engines/usage.ts';
@@ -15,7 +16,7 @@ import {
   type ResponseFrame,
 } from '../../wire/chat-response.ts';
 import type { EngineStream, PassOptions, PassThrough } from '../upstream.ts';
-import { addBlock, withChanged } from './message-members.ts';
+import { addBlock } from './message-members.ts';
 import { isAboutThinking } from './message-request.ts';
 import { PassStream } from './pass-stream.ts';
 import { clientTools } from './client-tools.ts';
@@ -99,7 +100,7 @@ export class MessagePass implements PassThrough {
       changed['thinking'] = undefined;
       changed['messages'] = withoutThinking(body['messages']);
     }
-    return withChanged(this.#bytes, body, changed);
+    return withValues(this.#bytes, body, changed);
   }
 
   readResponse(bytes: Buffer, outputTokens: number): ChatResponse | undefined {
@@ -119,7 +120,7 @@ export class MessagePass implements PassThrough {
 
   writeResponse({ source }: ChatResponse, frame: ResponseFrame, end: ResponseEnd): Buffer {
     const added = { model: frame.model, ...costMembers(frame.serviceName, end) };
-    return withChanged(source.bytes, source.body, added);
+    return withValues(source.bytes, source.body, added);
   }
 
   newStream(outputTokens: number, frame: ResponseFrame): EngineStream {

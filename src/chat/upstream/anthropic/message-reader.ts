@@ -9,8 +9,7 @@ import { parsedJsonObject } from '../../../json/json-text.ts';
 import { jsonContent, textOfJson } from '../../agents/response-blocks.ts';
 import { DONE_EVENT, eventText } from '../../wire/stream-events.ts';
 import { CHUNK_START, type UpstreamReader } from '../upstream.ts';
-import { annotationOf } from './citations.ts';
-import { mergedUsage } from './message-members.ts';
+import { annotationOf, mergedUsage } from './message-members.ts';
 import { encryptedReasoning, signedReasoning } from './reasoning.ts';
 
 interface OpenBlock {

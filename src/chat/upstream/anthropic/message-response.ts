@@ -1,11 +1,11 @@
 /** Converts a message of Anthropic's API to a chat completion. */
 import type { JsonObject } from '../../../json/json-scan.ts';
 import { jsonObjects, stringOrEmpty } from '../../../json/json-text.ts';
-import { annotationOf } from './citations.ts';
+import { annotationOf } from './message-members.ts';
 import { reasoningDetail } from './reasoning.ts';
 
 /** Returns `undefined` if the body is no message. */
-export function completionOf(body: JsonObject): JsonObject | undefined {
+export function completionOfMessage(body: JsonObject): JsonObject | undefined {
   const { content: blocks, stop_reason, stop_sequence, usage } = body;
   if (body['type'] !== 'message' || !Array.isArray(blocks)) return undefined;
   let content = '';

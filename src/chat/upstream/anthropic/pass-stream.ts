@@ -6,12 +6,13 @@
 import type { SseData } from '../../../http/sse-events.ts';
 import type { Frame } from '../../../http/stream-writer.ts';
 import { childrenOf, isJsonObject, type JsonObject, type Span } from '../../../json/json-scan.ts';
+import { withValues } from '../../../json/json-splice.ts';
 import { outputBytes, textBytes } from '../../wire/chat-choice.ts';
 import { costMembers, type ResponseEnd, type ResponseFrame } from '../../wire/chat-response.ts';
 import { engineFailure } from '../../wire/stream-events.ts';
 import { readUsage } from '../../../engines/usage.ts';
 import { CountedStream, NO_BYTES } from '../counted-stream.ts';
-import { mergedUsage, withChanged } from './message-members.ts';
+import { mergedUsage, MESSAGE_STOP, messageEvent } from './message-members.ts';
 
 interface HeldEvent {
   readonly bytes: Buffer;
@@ -44,9 +45,9 @@ export class PassStream extends CountedStream {
     const added = isJsonObject(given.body['usage'])
       ? cost
       : { usage: { ...this.#usage, output_tokens: end.usage.completionTokens }, ...cost };
-    const data = withChanged(given.data, given.body, added);
+    const data = withValues(given.data, given.body, added);
     const open = this.isCutOff ? this.#openBlock : undefined;
-    const stop = open === undefined ? '' : eventText({ type: 'content_block_stop', index: open });
+    const stop = open === undefined ? '' : messageEvent('content_block_stop', { index: open });
     const head = `${stop}event: message_delta\ndata: `;
     return Buffer.concat([Buffer.from(head), data, Buffer.from(`\n\n${MESSAGE_STOP}`)]);
   }
@@ -54,7 +55,7 @@ export class PassStream extends CountedStream {
   protected override take(event: JsonObject, data: SseData, into: Frame): void {
     const { bytes, start, end, event: span } = data;
     const whole = span === undefined ? undefined : bytes.subarray(span.start, span.end);
-    const shown = whole ?? Buffer.from(eventText(event));
+    const shown = whole ?? Buffer.from(messageEvent(String(event['type']), event));
     switch (event['type']) {
       case 'message_start':
         this.#addUsage(isJsonObject(event['message']) ? event['message']['usage'] : undefined);
@@ -143,14 +144,8 @@ function spanOf(bytes: Buffer, from: number, name: string): Span | undefined {
   return found && { start: found.valueStart, end: found.end };
 }
 
-const MESSAGE_STOP = 'event: message_stop\ndata: {"type":"message_stop"}\n\n';
-
 function ownEnd(isCutOff: boolean): HeldEvent {
   const delta = { stop_reason: isCutOff ? 'max_tokens' : 'end_turn', stop_sequence: null };
   const body = { type: 'message_delta', delta };
   return { bytes: NO_BYTES, data: Buffer.from(JSON.stringify(body)), body };
-}
-
-function eventText(event: JsonObject): string {
-  return `event: ${String(event['type'])}\ndata: ${JSON.stringify(event)}\n\n`;
 }

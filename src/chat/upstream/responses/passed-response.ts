@@ -4,8 +4,8 @@
  * If the response is stored, its items have ids of this server, by which the caller may refer to
  * them.
  */
-import { childrenOf, isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
-import { withMembers } from '../../../json/json-splice.ts';
+import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
+import { withValues } from '../../../json/json-splice.ts';
 import { jsonObjects, parsedJsonObject } from '../../../json/json-text.ts';
 import { readUsage, type TokenUsage } from '../../../engines/usage.ts';
 import { costMembers, type ResponseEnd } from '../../wire/chat-response.ts';
@@ -36,8 +36,7 @@ interface ResponseState {
 
 function writtenResponse(bytes: Buffer, frame: PassedFrame, state: ResponseState): Buffer {
   const body = parsedJsonObject(bytes.toString()) ?? {};
-  const source = { bytes, body, members: childrenOf(bytes).spans };
-  const shown = withMembers(source, changedMembers(body, frame, state));
+  const shown = withValues(bytes, body, changedMembers(body, frame, state));
   return frame.fits === undefined ? shown : withOwnIds(shown, body['output'], frame);
 }
 
@@ -45,7 +44,7 @@ function changedMembers(
   response: JsonObject,
   frame: PassedFrame,
   { isStored, end }: ResponseState,
-) {
+): JsonObject {
   const { defaults, model, serviceName } = frame;
   const absent = Object.entries(defaults).filter(([name]) => !Object.hasOwn(response, name));
   const members: Record<string, unknown> = {
@@ -60,10 +59,7 @@ function changedMembers(
     if (!isSameUsage(response['usage'], end.usage)) members['usage'] = responsesUsage(end.usage);
     Object.assign(members, costMembers(serviceName, end));
   }
-  const texts = Object.entries(members).map(([name, value]) => {
-    return [name, `${JSON.stringify(name)}:${JSON.stringify(value)}`] as const;
-  });
-  return Object.fromEntries(texts);
+  return members;
 }
 
 /** The billed usage replaces that of the engine if it differs. */
