@@ -155,18 +155,19 @@ export class PriceVariants {
 
   /** The price of a request that starts now. A tier without a price has the standard price. */
   now(tier: ServiceTier | undefined): Price {
-    return this.at(Math.floor((this.#options.clock.nowMs() % DAY_MS) / MINUTE_MS), tier);
+    return this.at(this.#options.clock.nowMs(), tier);
   }
 
-  /** The price at a time of day: a text such as `16:30`, or minutes. */
+  /** The price at a time of day: a text such as `16:30`, or Unix milliseconds. */
   at(time: string | number, tier: ServiceTier | undefined): Price {
     const { windows = [] } = this.settings;
-    const minute = typeof time === 'string' ? minuteOf(time) : time;
+    const minute =
+      typeof time === 'string' ? minuteOf(time) : Math.floor((time % DAY_MS) / MINUTE_MS);
     const { list } = this.#options;
     return this.of(
       windows.find(({ from, to }) => isWithin(minute, from, to)),
       tier,
-      list?.variants?.at(minute, tier) ?? list,
+      list?.variants?.at(time, tier) ?? list,
     );
   }
 
@@ -257,16 +258,26 @@ function compileRates(row: TokenRow): TokenRates | undefined {
   const cacheWrite = femto(row.cacheWrite) ?? input;
   const { cacheWrite1h, audioInput, imageInput, reasoning, audioOutput, imageOutput } = row;
   const own = [cacheWrite1h, audioInput, imageInput, reasoning, audioOutput, imageOutput];
+  const usual = { input, output, cacheInput, cacheWrite, special: undefined };
+  if (own.every((usd) => usd === undefined)) return usual;
+  const rates = specialRates(usual);
   const special = {
-    cacheWrite1h: femto(cacheWrite1h) ?? larger(cacheWrite, input),
-    audioInput: femto(audioInput) ?? input,
-    imageInput: femto(imageInput) ?? input,
-    reasoning: femto(reasoning) ?? output,
-    audioOutput: femto(audioOutput) ?? output,
-    imageOutput: femto(imageOutput) ?? output,
+    cacheWrite1h: femto(cacheWrite1h) ?? rates.cacheWrite1h,
+    audioInput: femto(audioInput) ?? rates.audioInput,
+    imageInput: femto(imageInput) ?? rates.imageInput,
+    reasoning: femto(reasoning) ?? rates.reasoning,
+    audioOutput: femto(audioOutput) ?? rates.audioOutput,
+    imageOutput: femto(imageOutput) ?? rates.imageOutput,
   };
-  const isSpecial = own.some((usd) => usd !== undefined);
-  return { input, output, cacheInput, cacheWrite, special: isSpecial ? special : undefined };
+  return { ...usual, special };
+}
+
+/** The rates of tokens that can have prices of their own; without one they have those of other tokens. */
+export function specialRates({ input, output, cacheWrite, special }: TokenRates): SpecialRates {
+  if (special !== undefined) return special;
+  const cacheWrite1h = larger(cacheWrite, input);
+  const ofPrompt = { cacheWrite1h, audioInput: input, imageInput: input };
+  return { ...ofPrompt, reasoning: output, audioOutput: output, imageOutput: output };
 }
 
 function compileSteps(row: PriceRow, base: TokenRates | undefined): Price['steps'] {

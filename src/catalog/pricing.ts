@@ -16,7 +16,14 @@ import {
   nano,
   smaller,
 } from '../core/money.ts';
-import type { ImageKind, MaxRates, Price, TokenRates } from './compile-price.ts';
+import {
+  type ImageKind,
+  type MaxRates,
+  type Price,
+  specialRates,
+  type TokenRates,
+} from './compile-price.ts';
+import type { CatalogModel } from './model.ts';
 
 interface Units {
   readonly images?: number;
@@ -60,10 +67,7 @@ export interface UsageBound extends Units {
 
 const MS_PER_SECOND = 1_000n;
 
-export function requirePrice(model: {
-  readonly id: string;
-  readonly price: Price | undefined;
-}): Price {
+export function requirePrice(model: Pick<CatalogModel, 'id' | 'price'>): Price {
   if (model.price !== undefined) return model.price;
   throw new Fault('MODEL_OFFLINE', {
     message: `The model "${model.id}" has no price and is not sold`,
@@ -72,11 +76,7 @@ export function requirePrice(model: {
 }
 
 /** The price of a request in a batch; throws 403 if the model does not support batches. */
-export function requireBatchPrice(model: {
-  readonly id: string;
-  readonly price: Price | undefined;
-  readonly batchPrice: Price | undefined;
-}): Price {
+export function requireBatchPrice(model: Pick<CatalogModel, 'id' | 'price' | 'batchPrice'>): Price {
   if (model.batchPrice !== undefined) return model.batchPrice;
   requirePrice(model);
   const message = `The model "${model.id}" is not offered in batches`;
@@ -139,7 +139,9 @@ export interface TokenLine {
 /** The tokens of one engine call by kind; kinds without tokens are omitted. */
 export function tokenLines(usage: Usage, price: Price): TokenLine[] {
   const { promptTokens = 0, completionTokens = 0, reasoningTokens = 0, detail } = usage;
-  const { input, output, cacheInput, cacheWrite, special } = ratesFor(promptTokens, price);
+  const rates = ratesFor(promptTokens, price);
+  const { input, output, cacheInput, cacheWrite } = rates;
+  const special = specialRates(rates);
   const lines: TokenLine[] = [];
   /** Takes up to `wanted` tokens of the rest, and returns the new rest. */
   const take = (kind: TokenPrice, wanted: number | bigint, rest: bigint, rate?: bigint) => {
@@ -151,17 +153,17 @@ export function tokenLines(usage: Usage, price: Price): TokenLine[] {
   const cached = smaller(tokenCount(usage.cachedTokens), rest);
   const written = smaller(tokenCount(usage.cacheWriteTokens), rest - cached);
   rest -= cached + written;
-  rest = take('audioInput', detail?.audioInput ?? 0, rest, special?.audioInput ?? input);
-  rest = take('imageInput', detail?.imageInput ?? 0, rest, special?.imageInput ?? input);
+  rest = take('audioInput', detail?.audioInput ?? 0, rest, special.audioInput);
+  rest = take('imageInput', detail?.imageInput ?? 0, rest, special.imageInput);
   take('input', rest, rest, input);
   take('cacheInput', cached, cached, cacheInput);
-  const hourly = special?.cacheWrite1h ?? larger(cacheWrite, input);
-  const shorter = take('cacheWrite1h', detail?.cacheWrite1h ?? 0, written, hourly);
+  const shorter = take('cacheWrite1h', detail?.cacheWrite1h ?? 0, written, special.cacheWrite1h);
   take('cacheWrite', shorter, shorter, cacheWrite);
   rest = tokenCount(completionTokens);
-  rest = take('audioOutput', detail?.audioOutput ?? 0, rest, special?.audioOutput ?? output);
-  rest = take('imageOutput', detail?.imageOutput ?? 0, rest, special?.imageOutput ?? output);
-  if (special !== undefined) rest = take('reasoning', reasoningTokens, rest, special.reasoning);
+  rest = take('audioOutput', detail?.audioOutput ?? 0, rest, special.audioOutput);
+  rest = take('imageOutput', detail?.imageOutput ?? 0, rest, special.imageOutput);
+  if (rates.special !== undefined)
+    rest = take('reasoning', reasoningTokens, rest, special.reasoning);
   take('output', rest, rest, output);
   return lines;
 }
@@ -198,20 +200,11 @@ export function storedTokenLines(calls: readonly Usage[], price: Price): StoredL
 export function tokenPrices(price: Price, promptTokens: number): ReadonlyMap<string, bigint> {
   if (price.tokens === undefined) return new Map();
   const rates = ratesFor(promptTokens, price);
-  const { input, output, cacheInput, cacheWrite, special } = rates;
-  const all: [string, bigint | undefined][] = [
-    ['input', input],
-    ['output', output],
-    ['cacheInput', cacheInput],
-    ['cacheWrite', cacheWrite],
-    ['cacheWrite1h', special?.cacheWrite1h ?? larger(cacheWrite, input)],
-    ['audioInput', special?.audioInput ?? input],
-    ['imageInput', special?.imageInput ?? input],
-    ['reasoning', special?.reasoning ?? output],
-    ['audioOutput', special?.audioOutput ?? output],
-    ['imageOutput', special?.imageOutput ?? output],
-  ];
-  return new Map(all.flatMap(([kind, rate]) => (rate === undefined ? [] : [[kind, rate]])));
+  const { input, output, cacheInput, cacheWrite } = rates;
+  const all = { input, output, cacheInput, cacheWrite, ...specialRates(rates) };
+  return new Map(
+    Object.entries(all).flatMap(([kind, rate]) => (rate === undefined ? [] : [[kind, rate]])),
+  );
 }
 
 /** The kinds of tokens in a usage that have no price of their own. */

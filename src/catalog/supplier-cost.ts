@@ -3,7 +3,6 @@
  * throws for a missing price: the operator may have configured only some of them.
  */
 import type { ServiceTier } from '../config/config.ts';
-import { DAY_MS, MINUTE_MS } from '../core/clock.ts';
 import { FEMTO_PER_NANO, type Nano, decimalUsd, femtoToNano } from '../core/money.ts';
 import type { ImageKind, Price } from './compile-price.ts';
 import type { CatalogModel } from './model.ts';
@@ -37,7 +36,6 @@ export function supplierCost(
   works: readonly SuppliedWork[],
   startedMs: number,
 ) {
-  const minute = Math.floor((startedMs % DAY_MS) / MINUTE_MS);
   const sums = new Map<string, CostLine>();
   let isKnown = false;
   for (const work of works) {
@@ -47,7 +45,7 @@ export function supplierCost(
     );
     if (served?.cost === undefined) continue;
     isKnown = true;
-    const price = served.cost.variants?.at(minute, tier) ?? served.cost;
+    const price = served.cost.variants?.at(startedMs, tier) ?? served.cost;
     for (const line of linesOf(work, price)) {
       const key = `${line.kind} ${line.price}`;
       sums.set(key, { ...line, count: (sums.get(key)?.count ?? 0n) + line.count });
