@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { parametersInId, tierOfId, tierOfParameters } from './model.ts';
+import { parametersInId, tierOf } from './model.ts';
 
 test('the tier follows the size in the model id', () => {
   const tiers = {
@@ -19,15 +19,15 @@ test('the tier follows the size in the model id', () => {
     'gpt-4o': 'M',
     atlas: 'M',
   };
-  for (const [id, tier] of Object.entries(tiers)) assert.equal(tierOfId(id), tier, id);
+  for (const [id, tier] of Object.entries(tiers)) assert.equal(tierOf(id), tier, id);
 });
 
 test('the boundary sizes belong to the smaller tier', () => {
-  assert.equal(tierOfParameters(4e9), 'XS');
-  assert.equal(tierOfParameters(4e9 + 1), 'S');
-  assert.equal(tierOfParameters(15e9), 'S');
-  assert.equal(tierOfParameters(80e9), 'M');
-  assert.equal(tierOfParameters(80e9 + 1), 'L');
+  assert.equal(tierOf('', 4e9), 'XS');
+  assert.equal(tierOf('', 4e9 + 1), 'S');
+  assert.equal(tierOf('', 15e9), 'S');
+  assert.equal(tierOf('', 80e9), 'M');
+  assert.equal(tierOf('', 80e9 + 1), 'L');
 });
 
 test('a version number is not a size', () => {

@@ -134,10 +134,6 @@ const BATCH_TYPES: ReadonlySet<ModelType> = new Set<BatchType>([
   'rerank',
 ]);
 
-function isBatchType(type: ModelType): boolean {
-  return BATCH_TYPES.has(type);
-}
-
 /** Retired models stay listed for 30 days after their removal, as documented. */
 const LISTED_AFTER_REMOVAL_MS = 30 * DAY_MS;
 
@@ -176,7 +172,7 @@ export function configuredModel(
     ownedBy: settings.ownedBy ?? given.serviceName,
     createdSeconds:
       created === undefined ? given.startedSeconds : Math.floor(Date.parse(created) / 1_000),
-    tier: settings.tier ?? tierOf(settings.id, found),
+    tier: settings.tier ?? tierOf(settings.id, found?.parameters),
     context,
     maxCompletionTokens: settings.maxCompletionTokens ?? found?.maxCompletionTokens ?? context,
     capabilities: new Set(settings.capabilities ?? found?.capabilities ?? []),
@@ -184,7 +180,7 @@ export function configuredModel(
     priced: { price: prices, batchPriceFactor: given.batchPriceFactor, options },
     customers: given.customers,
     batchPrice:
-      prices === undefined || !settings.batch || !isBatchType(type)
+      prices === undefined || !settings.batch || !BATCH_TYPES.has(type)
         ? undefined
         : compileBatchPrice(prices, given.batchPriceFactor, options),
     replicas,
@@ -253,10 +249,6 @@ const BARE = {
   uncensored: false,
 };
 
-function tierOf(id: string, found: DiscoveredModel | undefined): Tier {
-  return found?.parameters === undefined ? tierOfId(id) : tierOfParameters(found.parameters);
-}
-
 function replicasOf(found: DiscoveredModel | undefined): readonly Replica[] {
   return (found?.replicas ?? []).map((replica) => ({ weight: 1, order: 0, ...replica }));
 }
@@ -276,17 +268,18 @@ export function mergeDiscovered(
   return merged;
 }
 
-/**
- * Limit tier of a text model by size: XS up to 4 B parameters, S up to 15 B, M up to 80 B, L above.
- * Unknown sizes are M, the middle.
- */
 const SIZES: readonly (readonly [upToBillions: number, tier: Tier])[] = [
   [4, 'XS'],
   [15, 'S'],
   [80, 'M'],
 ];
 
-export function tierOfParameters(parameters: number): Tier {
+/**
+ * Limit tier of a text model by its number of parameters: XS up to 4 B, S up to 15 B, M up to 80 B, L
+ * above. Unknown sizes are M, the middle.
+ */
+export function tierOf(id: string, parameters = parametersInId(id)): Tier {
+  if (parameters === undefined) return 'M';
   return SIZES.find(([billions]) => parameters <= billions * 1e9)?.[1] ?? 'L';
 }
 
@@ -301,11 +294,6 @@ export function parametersInId(id: string): number | undefined {
     if (parameters > (largest ?? 0)) largest = parameters;
   }
   return largest;
-}
-
-export function tierOfId(id: string): Tier {
-  const parameters = parametersInId(id);
-  return parameters === undefined ? 'M' : tierOfParameters(parameters);
 }
 
 export function isWithinPrivacy(model: CatalogModel, privacy: ModelPrivacy): boolean {
