@@ -35,12 +35,7 @@ import { assignTraits } from './traits.ts';
 export type { BatchType, CatalogModel, DiscoveredModel, ModelOutage } from './model.ts';
 export { isWithinPrivacy } from './model.ts';
 export { isLoss, lossText, type Margin, marginsOf, type PriceLine, pricesFor } from './margins.ts';
-export {
-  LIST_TYPES,
-  type ListType,
-  type VideoConstraints,
-  WIRE_CAPABILITIES,
-} from './model-list.ts';
+export { capabilities, LIST_TYPES, type ListType, type VideoConstraints } from './model-list.ts';
 export { CLAUDE_PREFIX, type DeprecationNotice, type ResolvedModel } from './model-lookup.ts';
 export { soldModel } from './customer-prices.ts';
 export { compilePrice, type ImageKind, type Price, scaledRow, soldTier } from './compile-price.ts';
@@ -158,11 +153,12 @@ export class Catalog {
   /** As `resolve`, but throws 404, 400 for the wrong type, 410, or 503 if offline. */
   require(name: string, type: ModelType): ResolvedModel {
     const { lookup } = this.#current();
-    const resolved = lookup.resolved.get(type)?.get(name) ?? lookup.resolve(name, type);
+    const resolved = lookup.resolve(name, type);
     if (resolved === undefined) {
-      if (lookup.knows(name, type)) return lookup.refuse(name, type);
-      if (this.#areStarting) throw this.starting();
-      if (name === 'default') throw noModel(type);
+      if (!lookup.knows(name, type)) {
+        if (this.#areStarting) throw this.starting();
+        if (name === 'default') throw noModel(type);
+      }
       return lookup.refuse(name, type);
     }
     const { id, offline, replicas, outage } = resolved.model;

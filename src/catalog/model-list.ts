@@ -208,7 +208,7 @@ function textExtras(model: CatalogModel, options: ListOptions): object {
     availableContextTokens: model.context,
     maxCompletionTokens: model.maxCompletionTokens,
     capabilities: {
-      ...Object.fromEntries(CAPABILITIES.map((name) => [WIRE_CAPABILITIES[name], has(name)])),
+      ...capabilities(has),
       quantization: model.quantization,
       reasoningEffortOptions: model.reasoningEfforts,
       defaultReasoningEffort: model.defaultReasoningEffort,
@@ -226,8 +226,12 @@ function textExtras(model: CatalogModel, options: ListOptions): object {
   };
 }
 
-/** Capabilities under their names in `GET /models`. */
-export const WIRE_CAPABILITIES: Readonly<Record<Capability, string>> = {
+/** An object with one member per capability, under its name in `GET /models`. */
+export function capabilities<T>(valueOf: (capability: Capability) => T): Record<string, T> {
+  return Object.fromEntries(CAPABILITIES.map((name) => [WIRE_CAPABILITIES[name], valueOf(name)]));
+}
+
+const WIRE_CAPABILITIES: Readonly<Record<Capability, string>> = {
   optimizedForCode: 'optimizedForCode',
   functionCalling: 'supportsFunctionCalling',
   audioInput: 'supportsAudioInput',

@@ -58,7 +58,7 @@ export class ModelLookup {
   readonly #names = new Map<ModelType, Map<string, Found>>();
   readonly #tolerant = new Map<ModelType, Map<string, CatalogModel>>();
   /** Results for names of the catalog, by type and name. */
-  readonly resolved = new Map<ModelType, Map<string, ResolvedModel>>();
+  readonly #resolved = new Map<ModelType, Map<string, ResolvedModel>>();
   readonly #prefix: string;
   /** Whether a Claude model is on offer; Claude names then only match it. */
   readonly #sellsClaude: boolean;
@@ -87,7 +87,7 @@ export class ModelLookup {
 
   /** The model or its replacement, even if offline; `undefined` if `refuse` would throw. */
   resolve(name: string, type: ModelType): ResolvedModel | undefined {
-    const known = this.resolved.get(type)?.get(name);
+    const known = this.#resolved.get(type)?.get(name);
     if (known !== undefined) return known;
     const { found, suffixes } = this.#find(name, type);
     const served = found?.model.type === type ? this.#servedBy(found.model) : undefined;
@@ -102,7 +102,7 @@ export class ModelLookup {
     };
     // Only names of the catalog are cached, because callers can invent any number of others.
     if (suffixes === undefined && via !== 'tolerant') {
-      ofType(this.resolved, type).set(name, resolved);
+      ofType(this.#resolved, type).set(name, resolved);
     }
     return resolved;
   }

@@ -1,7 +1,7 @@
 /** The schema of a model in the lists. */
 import * as z from 'zod';
-import { WIRE_CAPABILITIES } from '../catalog/catalog.ts';
-import { CAPABILITIES, type Capability, MODEL_TYPES, QUANTIZATIONS } from '../config/config.ts';
+import { capabilities } from '../catalog/catalog.ts';
+import { type Capability, MODEL_TYPES, QUANTIZATIONS } from '../config/config.ts';
 import { REASONING_EFFORTS } from '../core/reasoning-efforts.ts';
 
 const Amount = z
@@ -81,11 +81,6 @@ const Pricing = z
       .describe('Prices by the time of day at which a request starts. The first match applies.'),
   })
   .describe('Prices per million tokens; for speech models `input` is per million characters.');
-
-/** An object with one member per capability. */
-export function capabilities<T>(valueOf: (capability: Capability) => T): Record<string, T> {
-  return Object.fromEntries(CAPABILITIES.map((name) => [WIRE_CAPABILITIES[name], valueOf(name)]));
-}
 
 const CAPABILITY_WORDS: Readonly<Record<Capability, string>> = {
   optimizedForCode: 'Optimized for code.',

@@ -1,13 +1,13 @@
 /** OpenAPI descriptions of the model lists. */
 import * as z from 'zod';
-import { LIST_TYPES } from '../catalog/catalog.ts';
+import { capabilities, LIST_TYPES } from '../catalog/catalog.ts';
 import { type Capability, MODEL_TYPES } from '../config/config.ts';
 import {
   type ParameterDescription,
   type RouteDescription,
   jsonResponse,
 } from '../http/describe.ts';
-import { capabilities, Model } from './model-schema.ts';
+import { Model } from './model-schema.ts';
 
 const ListType = z.enum(LIST_TYPES);
 const Type = z.enum(MODEL_TYPES);
