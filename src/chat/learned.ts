@@ -62,7 +62,8 @@ export class LearnedDialects {
     const configured = this.#configured().get(engine) ?? localDialect(engine);
     if (this.#learned.size === 0) return configured;
     const learned = this.#learned.get(replicaKey(replica));
-    return learned?.from === configured ? learned.dialect : configured;
+    const isKept = learned?.from === configured && this.#clock.monotonicMs() < learned.untilMs;
+    return isKept ? learned.dialect : configured;
   }
 
   /**
@@ -122,14 +123,6 @@ export class LearnedDialects {
     const from = this.#configured().get(replica.engine) ?? localDialect(replica.engine);
     const untilMs = this.#clock.monotonicMs() + LEARNED_MS;
     remember(this.#learned, replicaKey(replica), { from, dialect, untilMs });
-  }
-
-  /** Drops the dialects that were learned an hour ago. */
-  async expire(): Promise<void> {
-    const nowMs = this.#clock.monotonicMs();
-    for (const [key, { untilMs }] of this.#learned) {
-      if (untilMs <= nowMs) this.#learned.delete(key);
-    }
   }
 
   /**

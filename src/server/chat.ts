@@ -119,7 +119,6 @@ export function chatFeature(
       moderationsRoute({ ...chat, readLargeJson: readLarge }),
       ...characterRoutes(extras.personas),
     ],
-    perProcessJob: () => chat.dialects.expire(),
     leaderJob: () => turns.prune(),
     close: () => extras.close(),
   };
