@@ -31,7 +31,7 @@ import type { ChatMessage } from './wire/chat-schema.ts';
 
 const TOOL_TEMPLATE_TOKENS = 512;
 /** A request that leaves less output than this is not run. */
-const MIN_OUTPUT_TOKENS = 16;
+export const MIN_OUTPUT_TOKENS = 16;
 /** Output below this is of little use: a request holds this much before balances are shared. */
 const USEFUL_OUTPUT_TOKENS = 256;
 /** An agent that gets less repeats its request; an error makes it shorten its conversation. */
@@ -359,7 +359,7 @@ export const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
 /** Names, settings and figures that an engine adds to a small response. */
 const MIN_RESPONSE_BYTES = 1024 * 1024;
 /** One token as a chunk per character, or with twenty log probabilities. */
-const RESPONSE_BYTES_PER_TOKEN = 16 * 1024;
+export const RESPONSE_BYTES_PER_TOKEN = 16 * 1024;
 
 interface ResponsePlan {
   readonly request: Pick<ChatRequest, 'fields' | 'choiceCount'>;

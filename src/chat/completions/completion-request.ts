@@ -6,11 +6,10 @@ import { jsonWithoutNulls } from '../../json/json-text.ts';
 import * as z from 'zod';
 import type { CatalogModel } from '../../catalog/catalog.ts';
 import { tokensAbout, tokensAtMost } from '../../core/token-count.ts';
-import type { Fault } from '../../core/faults.ts';
 import { checked } from '../../http/read-request.ts';
 import { TagMetadata, tagsOf } from '../../http/tags.ts';
 import { isJsonObject } from '../../json/json-scan.ts';
-import { refuseIssues } from '../../json/validation.ts';
+import { refuseMember } from '../../json/validation.ts';
 import { refuseOverflow, USUAL_OUTPUT_TOKENS, withinContext } from '../chat-bounds.ts';
 import { MAX_CHOICES } from '../wire/chat-schema.ts';
 import { BEYOND_HOLD } from '../wire/engine-request.ts';
@@ -39,15 +38,12 @@ const tokenIds = z.array(z.int().min(0)).min(1).max(MAX_PROMPT_IDS);
 export const CompletionBody = z.looseObject({
   model: modelName.describe('Id of a text model, a trait or a compatibility name.'),
   prompt: z
-    .union(
-      [
-        z.string(),
-        z.array(z.string()).min(1).max(MAX_PROMPTS),
-        tokenIds,
-        z.array(tokenIds).min(1).max(MAX_PROMPTS),
-      ],
-      'Expected a string, a list of strings, token ids, or a list of lists of token ids',
-    )
+    .union([
+      z.string(),
+      z.array(z.string()).min(1).max(MAX_PROMPTS),
+      tokenIds,
+      z.array(tokenIds).min(1).max(MAX_PROMPTS),
+    ])
     .describe("Text, token ids of the model's vocabulary, or a list of either."),
   suffix: z.string().nullish().describe('Text after the gap, for models that complete gaps.'),
   max_tokens: z.int().min(0).nullish().describe('Tokens per choice; 16 if absent, 0 with `echo`.'),
@@ -143,19 +139,16 @@ export function completionRequest(given: unknown): CompletionRequest {
 
 function refuseChoices(shown: number, made: number, body: BodyBesidePrompt): void {
   const { best_of: bestOf, stream } = body;
-  if (bestOf && bestOf < shown) throw refusal('best_of', `Must be at least n, which is ${shown}`);
+  if (bestOf && bestOf < shown)
+    throw refuseMember(['best_of'], `Must be at least n, which is ${shown}`);
   if (bestOf && bestOf > shown && stream === true) {
     const message = 'Must equal n with stream, because the best choice is known only at the end';
-    throw refusal('best_of', message);
+    throw refuseMember(['best_of'], message);
   }
   if (made > MAX_ALL_CHOICES) {
     const message = `All prompts together must have at most ${MAX_ALL_CHOICES} choices, not ${made}`;
-    throw refusal('n', message);
+    throw refuseMember(['n'], message);
   }
-}
-
-function refusal(name: string, message: string, code = 'custom'): Fault {
-  return refuseIssues([{ code, path: [name], message }]);
 }
 
 /** Unknown members may become part of the prompt. */
@@ -173,11 +166,11 @@ function promptsOf(prompt: unknown, besideBytes: number): PromptSize[] {
   const isOne = typeof prompt === 'string' || isTokenIds(prompt);
   const list: unknown = isOne ? [prompt] : prompt;
   if (!Array.isArray(list) || list.length === 0) {
-    throw refusal('prompt', EXPECTED, 'invalid_type');
+    throw refuseMember(['prompt'], EXPECTED, 'invalid_type');
   }
   if (list.length > MAX_PROMPTS) {
     const message = `At most ${MAX_PROMPTS} prompts are allowed, got ${list.length}`;
-    throw refusal('prompt', message, 'too_big');
+    throw refuseMember(['prompt'], message, 'too_big');
   }
   let allIds = 0;
   const areTexts = typeof list[0] === 'string';
@@ -185,13 +178,13 @@ function promptsOf(prompt: unknown, besideBytes: number): PromptSize[] {
     if (areTexts && typeof one === 'string') {
       return { textBytes: Buffer.byteLength(one) + besideBytes, ids: 0 };
     }
-    if (areTexts || !isTokenIds(one)) throw refusal('prompt', EXPECTED, 'invalid_type');
+    if (areTexts || !isTokenIds(one)) throw refuseMember(['prompt'], EXPECTED, 'invalid_type');
     allIds += one.length;
     return { textBytes: besideBytes, ids: one.length };
   });
   if (allIds <= MAX_PROMPT_IDS) return prompts;
-  throw refusal(
-    'prompt',
+  throw refuseMember(
+    ['prompt'],
     `At most ${MAX_PROMPT_IDS} token ids are allowed, got ${allIds}`,
     'too_big',
   );
@@ -211,11 +204,11 @@ export function completionBounds(
   const asked = body.max_tokens ?? Math.min(DEFAULT_MAX_TOKENS, most);
   if (asked > most) {
     const message = `${asked} is above the ${most} output tokens of ${model.id}`;
-    throw refusal('max_tokens', message, 'too_big');
+    throw refuseMember(['max_tokens'], message, 'too_big');
   }
   if (wantsLogprobs && !model.capabilities.has('logProbs')) {
     const message = `The model ${model.id} does not support logprobs`;
-    throw refusal('logprobs', message, 'unsupported_feature');
+    throw refuseMember(['logprobs'], message, 'unsupported_feature');
   }
   let promptTokens = 0;
   let promptBytes = 0;

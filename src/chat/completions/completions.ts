@@ -11,7 +11,7 @@ import { JSON_BODY, type Route } from '../../http/route.ts';
 import { findModel, sellWork } from '../../http/sell-work.ts';
 import { parseJsonBody } from '../../json/json-scan.ts';
 import { NOTHING_ADDED, NOTHING_PREPARED } from '../additions.ts';
-import { USUAL_EXTRAS } from '../chat-bounds.ts';
+import { MIN_OUTPUT_TOKENS, RESPONSE_BYTES_PER_TOKEN, USUAL_EXTRAS } from '../chat-bounds.ts';
 import type { ChatParts, ChatPlan, EngineWire } from '../chat-plan.ts';
 import { ChatRun } from '../run.ts';
 import { StreamRun } from '../stream-run.ts';
@@ -32,11 +32,7 @@ import {
 } from './completion-request.ts';
 import { COMPLETIONS_DESCRIPTION } from './describe.ts';
 
-/** A balance that affords less output than this is rejected. */
-const MIN_OUTPUT_TOKENS = 16;
 const RESPONSE_BYTES_PER_CHOICE = 64 * 1024;
-/** One token as an event with twenty log probabilities. */
-const RESPONSE_BYTES_PER_TOKEN = 16 * 1024;
 
 export function completionsRoute(parts: ChatParts, readLarge: ReadLargeJson): Route {
   return {
