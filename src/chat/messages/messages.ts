@@ -2,7 +2,6 @@
  * `POST /messages` and `POST /messages/count_tokens`: Anthropic's Messages API, translated to the
  * chat run, which decides what runs and what it costs.
  */
-import type { Catalog } from '../../catalog/catalog.ts';
 import { Fault } from '../../core/faults.ts';
 import { LARGE_BODY_BYTES, type ReadLargeJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -16,6 +15,7 @@ import type { ChatMessage } from '../wire/chat-schema.ts';
 import { promptTokensAbout } from '../wire/prompt-facts.ts';
 import { messageError, messageErrors, REQUEST_ID_HEADER } from './message-errors.ts';
 import { MessagePass } from '../upstream/anthropic/message-pass.ts';
+import { passableRequest, passingOf } from '../upstream/upstream.ts';
 import { MessageWriter } from './message-writer.ts';
 import { COUNT_TOKENS_DESCRIPTION, MESSAGES_DESCRIPTION } from './describe.ts';
 import { type MessagesRequest, readMessagesRequest } from './messages-request.ts';
@@ -89,16 +89,18 @@ function read(parts: ChatParts, context: RequestContext, body: JsonObject): Tran
 
 async function answer(parts: ChatParts, context: RequestContext, body: JsonObject): Promise<void> {
   const { given, request: translated } = read(parts, context, body);
-  const pass = passOf(parts, context, body);
-  const request =
-    pass === undefined ? translated : withBounds(translated, context.body, pass.keepsFiles);
-  const contextTokens = contextOf(parts.catalog, request);
+  const { catalog, dialects, serviceName } = parts;
+  const model = catalog.resolve(translated.model, 'text')?.model;
+  const contextTokens = model?.context ?? 0;
+  const passing = passingOf(dialects, model, 'anthropic');
+  const options = { betas: context.header(BETA_HEADER), contextTokens, serviceName };
+  const passThrough = passing && new MessagePass(context.body, body, options);
+  const request = passing
+    ? passableRequest(translated, untranslatedBytes(translated, context.body), passing)
+    : translated;
   try {
     const protocol = protocolOf(parts, context, given, contextTokens);
-    await sellChat(parts, context, request, {
-      ...protocol,
-      passThrough: pass?.passThrough,
-    });
+    await sellChat(parts, context, request, { ...protocol, passThrough });
   } catch (error) {
     if (!(error instanceof Fault) || error.code !== 'CONTEXT_LENGTH_EXCEEDED') throw error;
     // Only this route knows the token counts that the error has to contain.
@@ -109,31 +111,9 @@ async function answer(parts: ChatParts, context: RequestContext, body: JsonObjec
   }
 }
 
-/** For engines with the protocol of this route; `undefined` if the model has none. */
-function passOf(
-  { catalog, dialects, serviceName }: ChatParts,
-  context: RequestContext,
-  body: JsonObject,
-) {
-  const model = catalog.resolve(String(body['model']), 'text')?.model;
-  const areOurs = model?.replicas.map((one) => dialects.of(one).protocol === 'anthropic') ?? [];
-  if (model === undefined || !areOurs.includes(true)) return undefined;
-  const betas = context.header(BETA_HEADER);
-  const options = { betas, contextTokens: model.context, serviceName };
-  const passThrough = new MessagePass(context.body, body, options);
-  const keepsFiles = !areOurs.includes(false) && model.capabilities.has('vision') === true;
-  return { passThrough, keepsFiles };
-}
-
-/** The bound of a prompt that is passed on includes everything that a translation would drop. */
-function withBounds(request: ChatRequest, body: Buffer, keepsFiles: boolean): ChatRequest {
-  const { facts } = request;
-  const mediaBytes = request.messages.reduce((sum, message) => sum + dataBytes(message), 0);
-  const unknownBytes = Math.max(facts.unknownBytes, body.length - mediaBytes - facts.textBytes);
-  const { imageCount, fileCount } = facts;
-  // The model reads the pages of a file as images.
-  const files = keepsFiles ? { imageCount: imageCount + fileCount, fileCount: 0 } : {};
-  return { ...request, keepsFiles, facts: { ...facts, unknownBytes, ...files } };
+function untranslatedBytes({ facts, messages }: ChatRequest, body: Buffer): number {
+  const mediaBytes = messages.reduce((sum, message) => sum + dataBytes(message), 0);
+  return Math.max(facts.unknownBytes, body.length - mediaBytes - facts.textBytes);
 }
 
 function dataBytes({ content }: ChatMessage): number {
@@ -142,10 +122,6 @@ function dataBytes({ content }: ChatMessage): number {
     if (part.type === 'image_url') return sum + part.image_url.url.length;
     return part.type === 'file' ? sum + part.file.file_data.length : sum;
   }, 0);
-}
-
-function contextOf(catalog: Catalog, request: ChatRequest): number {
-  return catalog.resolve(request.model, 'text')?.model.context ?? 0;
 }
 
 function protocolOf(

@@ -13,7 +13,7 @@ import type { ChatParts } from '../chat-plan.ts';
 import { sellChat } from '../admission.ts';
 import { passedBytes } from '../upstream/responses/passed-request.ts';
 import { ResponsePass } from '../upstream/responses/response-pass.ts';
-import type { ChatRequest } from '../wire/chat-request.ts';
+import { passableRequest, passingOf } from '../upstream/upstream.ts';
 import { promptTokensAbout } from '../wire/prompt-facts.ts';
 import { responsesErrors } from './response-errors.ts';
 import { ResponsesBody } from './request-schema.ts';
@@ -90,12 +90,10 @@ async function respond(parts: ResponsesParts, context: RequestContext): Promise<
   const turn = await turnOf(parts, context);
   const keeper = await keeperOf(parts, context, turn);
   const { model } = parts.chat.catalog.resolve(turn.body.model, 'text') ?? {};
-  const protocols = model?.replicas.map((one) => parts.chat.dialects.of(one).protocol) ?? [];
-  const isOurs = protocols.includes('responses');
-  const pass = isOurs ? passOf(parts, context, turn, keeper) : undefined;
-  const keepsFiles = protocols.every((protocol) => protocol === 'responses');
-  const request = isOurs
-    ? withBounds(turn, keepsFiles && model?.capabilities.has('vision') === true)
+  const passing = passingOf(parts.chat.dialects, model, 'responses');
+  const pass = passing && passOf(parts, context, turn, keeper);
+  const request = passing
+    ? passableRequest(turn.request, untranslatedBytes(turn), passing)
     : turn.request;
   await sellChat(parts.chat, context, request, protocolOf(parts, context, turn, { keeper, pass }));
 }
@@ -159,14 +157,8 @@ function passOf(
   });
 }
 
-/** The bound of a prompt that is passed on includes items that a translation would drop. */
-function withBounds({ request, items, passed }: Turn, keepsFiles: boolean): ChatRequest {
-  const { facts } = request;
-  const { imageCount, fileCount } = facts;
-  // The model reads the pages of a file as images.
-  const files = keepsFiles ? { imageCount: imageCount + fileCount, fileCount: 0 } : {};
-  const unknownBytes = facts.unknownBytes + passedBytes([...passed.history, ...items]);
-  return { ...request, keepsFiles, facts: { ...facts, unknownBytes, ...files } };
+function untranslatedBytes({ request, items, passed }: Turn): number {
+  return request.facts.unknownBytes + passedBytes([...passed.history, ...items]);
 }
 
 /** Returns `undefined` if the response is not to be stored, or the account has no capacity left. */

@@ -12,9 +12,12 @@
  * - `cache_control` of content parts and tools
  * - `annotations` of a message: citations
  */
+import type { CatalogModel } from '../../catalog/catalog.ts';
 import type { ChatProtocol, EngineFailure } from '../../engines/engines.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { refuseMember } from '../../json/validation.ts';
+import type { LearnedDialects } from '../learned.ts';
+import type { ChatRequest } from '../wire/chat-request.ts';
 import type { ChatResponse, ResponseEnd, ResponseFrame } from '../wire/chat-response.ts';
 import type { ChatStream } from '../wire/chat-stream.ts';
 import type { EngineTarget } from '../wire/engine-request.ts';
@@ -92,6 +95,37 @@ export type EngineStream = Pick<
   | 'tally'
   | 'usageChunk'
 >;
+
+/** Whether engines of the model speak the protocol of the caller; `undefined` if none does. */
+export function passingOf(
+  dialects: LearnedDialects,
+  model: CatalogModel | undefined,
+  protocol: ChatProtocol,
+): Passing | undefined {
+  const replicas = model?.replicas ?? [];
+  const speaking = replicas.filter((replica) => dialects.of(replica).protocol === protocol);
+  if (model === undefined || speaking.length === 0) return undefined;
+  const canKeep = speaking.length === replicas.length && model.capabilities.has('vision');
+  return { keepsFiles: canKeep };
+}
+
+interface Passing {
+  /** Whether every engine of the model reads files, which only their own protocol can pass on. */
+  readonly keepsFiles: boolean;
+}
+
+/** The bound of a prompt that may be passed on includes what a translation would drop. */
+export function passableRequest(
+  request: ChatRequest,
+  unknownBytes: number,
+  { keepsFiles }: Passing,
+): ChatRequest {
+  const { facts } = request;
+  const { imageCount, fileCount } = facts;
+  // The model reads the pages of a file as images.
+  const files = keepsFiles ? { imageCount: imageCount + fileCount, fileCount: 0 } : {};
+  return { ...request, keepsFiles, facts: { ...facts, unknownBytes, ...files } };
+}
 
 /** A request of a caller, for engines of the same protocol. */
 export interface PassThrough {
