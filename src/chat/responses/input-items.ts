@@ -23,18 +23,9 @@ const Message = z.looseObject({
   role: z.enum(['user', 'assistant', 'system', 'developer']),
   content: Parts.nullish(),
 });
-const FunctionCall = z.looseObject({
-  call_id: callId,
-  name: z.string().min(1),
-  namespace: z.string().nullish(),
-  arguments: z.string(),
-});
-const CustomCall = z.looseObject({
-  call_id: callId,
-  name: z.string().min(1),
-  namespace: z.string().nullish(),
-  input: z.string(),
-});
+const NAMED = { call_id: callId, name: z.string().min(1), namespace: z.string().nullish() };
+const FunctionCall = z.looseObject({ ...NAMED, arguments: z.string() });
+const CustomCall = z.looseObject({ ...NAMED, input: z.string() });
 const CallOutput = z.looseObject({
   call_id: callId,
   output: z.union([Parts, z.record(z.string(), z.unknown())]).nullish(),
@@ -60,7 +51,8 @@ export interface ItemReader {
   readonly transcript: Transcript;
   readonly sealer: Sealer;
   readonly accountId: string;
-  readonly referenced: (id: string) => JsonObject | undefined;
+  /** Stored items by id. */
+  readonly referenced: ReadonlyMap<unknown, JsonObject>;
 }
 
 /** Items between two turns of the event loop: some milliseconds of work. */
@@ -91,20 +83,17 @@ function readItem(
       return readMessage(transcript, item, place);
     case 'function_call': {
       const call = checkPart(FunctionCall, item, place);
-      const name = engineToolName(call.name, call.namespace ?? '');
-      return transcript.call({ id: call.call_id, name, arguments: call.arguments });
+      return readCall(transcript, call, call.arguments);
     }
     case 'custom_tool_call': {
       const call = checkPart(CustomCall, item, place);
-      const name = engineToolName(call.name, call.namespace ?? '');
-      const given = JSON.stringify({ input: call.input });
-      return transcript.call({ id: call.call_id, name, arguments: given });
+      return readCall(transcript, call, JSON.stringify({ input: call.input }));
     }
     case 'reasoning':
       return transcript.reasoning(reasoningText(reader, item, at));
     case 'item_reference': {
       const { id } = checkPart(z.looseObject({ id: z.string() }), item, place);
-      const stored = reader.referenced(id);
+      const stored = reader.referenced.get(id);
       if (stored !== undefined) readItem(reader, stored, { place, isOwn: true });
       return;
     }
@@ -118,6 +107,14 @@ function readItem(
       return;
     }
   }
+}
+
+function readCall(
+  transcript: Transcript,
+  { call_id: id, name, namespace }: z.infer<typeof FunctionCall> | z.infer<typeof CustomCall>,
+  given: string,
+): void {
+  transcript.call({ id, name: engineToolName(name, namespace ?? ''), arguments: given });
 }
 
 function readMessage(transcript: Transcript, item: JsonObject, place: Place): void {

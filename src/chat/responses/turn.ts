@@ -1,7 +1,7 @@
 /** Converts the body of `POST /responses` and the stored turns before it to a chat request. */
 import { Fault } from '../../core/faults.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
-import { jsonObjects } from '../../json/json-text.ts';
+import { jsonObjects, stringOrEmpty } from '../../json/json-text.ts';
 import { refuseMember } from '../../json/validation.ts';
 import { effortOf } from '../agents/engine-values.ts';
 import type { Sealer } from '../agents/sealed-text.ts';
@@ -40,23 +40,24 @@ export async function readTurn(
   refuseUnsupported(body);
   const items = itemsOf(body.input);
   const { previous_response_id } = body;
-  const earlier = previous_response_id
+  const chain = previous_response_id
     ? await parts.turns.chain(previous_response_id, accountId)
     : [];
+  const ids = new Set<string>();
+  const earlier = chain.map((turn) => {
+    return { ...turn, input: turn.input.filter((item) => isFirstReference(item, ids)) };
+  });
   const transcript = new Transcript();
   transcript.system(body.instructions ?? '');
-  const earlierInputs = firstReferences(earlier.map(({ input }) => input));
-  const ids = new Set([...earlierInputs.flat().flatMap(referencedId), ...referencedIds(items)]);
-  const referenced = await referencedItems(parts.turns, ids, earlier, accountId);
-  const reader = {
-    transcript,
-    sealer: parts.sealer,
+  const referenced = await referencedItems(
+    parts.turns,
+    ids.union(ownReferences(items)),
+    earlier,
     accountId,
-    referenced: (id: string) => referenced.get(id),
-  };
+  );
+  const reader = { transcript, sealer: parts.sealer, accountId, referenced };
   const history: JsonObject[] = [];
-  for (const [at, { response }] of earlier.entries()) {
-    const input = earlierInputs[at] ?? [];
+  for (const { input, response } of earlier) {
     await readItems(reader, input, { place: ['previous_response_id'], isOwn: false });
     const output = jsonObjects(response['output']);
     await readItems(reader, output, { place: ['previous_response_id'], isOwn: true });
@@ -69,10 +70,7 @@ export async function readTurn(
   const request = chatRequestOf(chatBody(parts, body, { messages, tools }), parts);
   const markedMessages = transcript.hasMarks ? transcript.messages(true) : undefined;
   const { callIds } = transcript;
-  const passed = {
-    history,
-    referenced: (id: string) => referenced.get(id),
-  };
+  const passed = { history, referenced };
   return { body, request: { ...request, markedMessages }, tools, items, callIds, passed };
 }
 
@@ -128,41 +126,27 @@ async function referencedItems(
   return found;
 }
 
-function referencedId({ type, id }: JsonObject): readonly string[] {
-  return type === 'item_reference' && typeof id === 'string' ? [id] : [];
-}
-
-/** Removes repeated references to an item, for the reason below, from the inputs of earlier turns. */
-function firstReferences(inputs: readonly (readonly JsonObject[])[]): JsonObject[][] {
-  const seen = new Set<string>();
-  return inputs.map((items) =>
-    items.filter((item) => {
-      const [id] = referencedId(item);
-      if (id === undefined) return true;
-      if (seen.has(id)) return false;
-      seen.add(id);
-      return true;
-    }),
-  );
+/** The items that the input refers to. Throws 400 if it refers to one twice. */
+function ownReferences(items: readonly JsonObject[]): ReadonlySet<string> {
+  const ids = new Set<string>();
+  for (const [at, item] of items.entries()) {
+    if (isFirstReference(item, ids)) continue;
+    const id = stringOrEmpty(item['id']).slice(0, 100);
+    const message = `The item ${id} is in the input twice; remove the duplicate`;
+    throw refuseMember(['input', at, 'id'], message);
+  }
+  return ids;
 }
 
 /**
- * Rejects duplicates: a short input that names one item a thousand times would expand to gigabytes.
+ * Adds the id of a reference to `seen`. Returns `false` for a second reference to an item: a short
+ * input that names one item a thousand times would expand to gigabytes.
  */
-function referencedIds(items: readonly JsonObject[]): ReadonlySet<string> {
-  const ids = new Set<string>();
-  for (const [at, item] of items.entries()) {
-    const [id] = referencedId(item);
-    if (id === undefined) continue;
-    if (ids.has(id)) {
-      throw refuseMember(
-        ['input', at, 'id'],
-        `The item ${id.slice(0, 100)} is in the input twice; remove the duplicate`,
-      );
-    }
-    ids.add(id);
-  }
-  return ids;
+function isFirstReference({ type, id }: JsonObject, seen: Set<string>): boolean {
+  if (type !== 'item_reference' || typeof id !== 'string') return true;
+  if (seen.has(id)) return false;
+  seen.add(id);
+  return true;
 }
 
 /** Item ids contain the id of their request: `rs_<32 hex>_0`. */

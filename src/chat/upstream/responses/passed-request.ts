@@ -37,7 +37,8 @@ const LEFT_OUT = {
 export interface PassedItems {
   /** Items of the stored turns before the input, oldest first. */
   readonly history: readonly JsonObject[];
-  readonly referenced: (id: string) => JsonObject | undefined;
+  /** Stored items by id. */
+  readonly referenced: ReadonlyMap<unknown, JsonObject>;
 }
 
 export interface PassedTarget extends Omit<PassOptions, 'refusal'> {
@@ -55,7 +56,7 @@ export function passedRequest(
   const own = typeof input === 'string' ? [textInput(input)] : jsonObjects(input);
   const expanded = (item: JsonObject, isStored: boolean): JsonObject[] => {
     if (item['type'] === 'item_reference') {
-      const stored = referenced(String(item['id']));
+      const stored = referenced.get(item['id']);
       return stored === undefined ? [] : expanded(stored, true);
     }
     const sent = isStored ? storedItem(item) : item;
