@@ -48,8 +48,8 @@ function trimUrl(written: string): string {
 }
 
 function keyOf(url: string): string | undefined {
-  if (!/^https?:\/\/./i.test(url) || !URL.canParse(url)) return undefined;
-  const parsed = new URL(url);
+  const parsed = /^https?:\/\/./i.test(url) ? URL.parse(url) : null;
+  if (parsed === null) return undefined;
   parsed.hash = '';
   return parsed.href;
 }

@@ -7,6 +7,8 @@ import {
   UNTRUSTED_TEXT_RULE,
   singleLineLabel,
 } from '../../core/untrusted-text.ts';
+import { isJsonObject } from '../../json/json-scan.ts';
+import { parsedJson } from '../../json/json-text.ts';
 import type { SearchOutcome } from './search.ts';
 import { RESULT_BYTES, type SearchResult } from './search-results.ts';
 
@@ -111,15 +113,10 @@ export function webSearchTool(takenNames: readonly string[]) {
 export function readSearchCall(
   argumentsJson: string,
 ): { readonly ok: true; readonly query: string } | { readonly ok: false; readonly reason: string } {
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(argumentsJson);
-  } catch {
-    // The model receives the reason and can try again.
-    return { ok: false, reason: 'The arguments are not JSON' };
-  }
-  const query =
-    typeof parsed === 'object' && parsed !== null && 'query' in parsed ? parsed.query : undefined;
+  const parsed = parsedJson(argumentsJson);
+  // The model receives the reason and can try again.
+  if (parsed === undefined) return { ok: false, reason: 'The arguments are not JSON' };
+  const query = isJsonObject(parsed) ? parsed['query'] : undefined;
   if (typeof query !== 'string' || query.trim() === '') {
     return { ok: false, reason: 'The argument `query` must be a non-empty string' };
   }

@@ -15,7 +15,7 @@ export interface RawResult {
   readonly title: unknown;
   readonly url: unknown;
   readonly content: unknown;
-  readonly date: unknown;
+  readonly date?: unknown;
 }
 
 const MAX_TITLE_CHARS = 300;
@@ -30,11 +30,7 @@ export function withCited(
   citations: readonly SearchResult[],
   cited: readonly RawResult[],
 ): SearchResult[] {
-  const raw = [...citations, ...cited];
-  return cleanResults(
-    raw.map(({ date, ...one }) => ({ ...one, date })),
-    raw.length,
-  );
+  return cleanResults([...citations, ...cited], Infinity);
 }
 
 /** The first `maxResults` valid results, each URL once. */
@@ -74,9 +70,7 @@ export function documentsOf(results: readonly SearchResult[]): FoundDocument[] {
 }
 
 function isWebUrl(url: string): boolean {
-  return (
-    url.length <= MAX_URL_CHARS && URL.canParse(url) && /^https?:$/.test(new URL(url).protocol)
-  );
+  return url.length <= MAX_URL_CHARS && /^https?:$/.test(URL.parse(url)?.protocol ?? '');
 }
 
 const ENTITIES: Readonly<Record<string, string>> = {

@@ -6,6 +6,7 @@
 import { Agent } from 'undici';
 import type { Config } from '../../config/config.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
+import { isJsonObject } from '../../json/json-scan.ts';
 import { connectorOf } from '../../net/connector.ts';
 import { cleanResults, type RawResult, type SearchResult } from './search-results.ts';
 
@@ -138,6 +139,5 @@ function readResponse(provider: SearchSettings['provider'], answer: unknown): Ra
 }
 
 function field(value: unknown, name: string): unknown {
-  if (typeof value !== 'object' || value === null) return undefined;
-  return (value as Record<string, unknown>)[name]; // any object can be read by name
+  return isJsonObject(value) ? value[name] : undefined;
 }
