@@ -291,6 +291,15 @@ models: [{ id: atlas-24b, aliases: [gpt-4], type: text, context: 4096, price: { 
     const second = await program(folder, 'serve');
     assert.equal(second.code, 1);
     assert.match(second.err, /Another server runs on the data folder/);
+    const other = mkdtempSync(join(tmpdir(), 'farebox-beside-'));
+    const file = join(folder, 'data', 'farebox.db');
+    writeFileSync(join(other, 'farebox.yaml'), `${LOCAL}database: sqlite:${file}\n`);
+    const beside = await program(other, 'serve');
+    assert.equal(beside.code, 1, beside.out);
+    assert.match(beside.err, /Another server runs on .* the database sqlite:.*farebox\.db/);
+    const moved = await program(other, 'move', '--to', 'postgres://farebox@127.0.0.1:9/farebox');
+    assert.match(moved.err, /^A server uses the data folder/);
+    rmSync(other, { recursive: true });
     assert.equal(await models(server.key), 200);
   });
 

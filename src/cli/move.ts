@@ -2,7 +2,7 @@
 import type { Config } from '../config/config.ts';
 import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
-import { lockDataFolder } from '../db/db.ts';
+import { lockData } from '../db/db.ts';
 import { type MoveReport, moveDatabase } from '../server/copy-database.ts';
 import { openStores } from '../server/stores.ts';
 import { type Cli, UsageError, shownUsd } from './command.ts';
@@ -28,7 +28,7 @@ change. If the copy is verified, set "database" to the new URL and start the ser
       if (!config.databaseUrl.startsWith('sqlite:')) {
         throw new Error('The configured database is PostgreSQL already; there is nothing to move');
       }
-      const lock = lockDataFolder(config.dataFolder);
+      const lock = lockData(config.dataFolder, config.databaseUrl);
       if (lock === undefined) {
         throw new Error(
           `A server uses the data folder ${config.dataFolder}: stop it, then run the command again`,

@@ -62,7 +62,7 @@ export {
 } from './postgres/day-partitions.ts';
 export { type ScannedPage, scanDown } from './scan-down.ts';
 export { makeFolder } from './sqlite/make-folder.ts';
-export { type ServerLock, lockDataFolder, lockFile } from './sqlite/server-lock.ts';
+export { type ServerLock, lockData, lockFile } from './sqlite/server-lock.ts';
 
 export interface OpenStoreOptions {
   /** `sqlite:./data/farebox.db` or `postgres://user:secret@host/database`. */

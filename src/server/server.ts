@@ -50,7 +50,7 @@ import { type Log, reasonOf } from '../core/log.ts';
 import { enginesText } from './ops/admin.ts';
 import { LimitLog } from '../billing/limits/limits.ts';
 import { FailureLog } from '../observability/failure-log.ts';
-import { type ServerLock, lockDataFolder, makeFolder } from '../db/db.ts';
+import { type ServerLock, lockData, makeFolder } from '../db/db.ts';
 
 export type { OwnView, Siblings } from './metrics.ts';
 
@@ -325,12 +325,12 @@ function openShared(parts: AppParts, { config, stores, extras, wallets }: OpenPa
   return { shared, registry, metrics, observers, observerEnds };
 }
 
-/** Allows one server per data folder if the database is a file in it. */
-function lockFor(config: Config): ServerLock | undefined {
-  if (!config.databaseUrl.startsWith('sqlite:')) return undefined;
-  const lock = lockDataFolder(config.dataFolder);
+/** Allows one server per data folder and database if the database is a file. */
+function lockFor({ dataFolder, databaseUrl }: Config): ServerLock | undefined {
+  if (!databaseUrl.startsWith('sqlite:')) return undefined;
+  const lock = lockData(dataFolder, databaseUrl);
   if (lock !== undefined) return lock;
   throw new Error(
-    `Another server runs on the data folder ${config.dataFolder}. Stop it, or set FAREBOX_DATA to another folder`,
+    `Another server runs on the data folder ${dataFolder} or the database ${databaseUrl}. Stop it, or set FAREBOX_DATA and "database" to other places`,
   );
 }

@@ -13,8 +13,21 @@ export interface ServerLock {
   release(): void;
 }
 
-export function lockDataFolder(folder: string): ServerLock | undefined {
-  return lockFile(join(folder, 'server.lock'));
+/** Locks a data folder and its SQLite file, which can be in another folder. */
+export function lockData(folder: string, databaseUrl: string): ServerLock | undefined {
+  const paths = [join(folder, 'server.lock')];
+  if (databaseUrl.startsWith('sqlite:')) paths.push(`${databaseUrl.slice('sqlite:'.length)}.lock`);
+  const locks: ServerLock[] = [];
+  const release = (): void => locks.forEach((lock) => lock.release());
+  for (const path of paths) {
+    const lock = lockFile(path);
+    if (lock === undefined) {
+      release();
+      return undefined;
+    }
+    locks.push(lock);
+  }
+  return { release };
 }
 
 /** Locks a file that serves no other purpose; creates its folder. */

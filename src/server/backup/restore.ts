@@ -8,7 +8,7 @@ import { dirname, join } from 'node:path';
 import type { AuditReport } from '../../billing/ledger/ledger.ts';
 import { flushFile } from '../../core/flush.ts';
 import type { Config } from '../../config/config.ts';
-import { lockDataFolder } from '../../db/db.ts';
+import { lockData } from '../../db/db.ts';
 import { moveDatabase } from '../copy-database.ts';
 import { type Stores, type StoresParts, openStores } from '../stores.ts';
 import { type Manifest, unpackArchive } from './archive.ts';
@@ -70,7 +70,7 @@ export async function restoreDatabase(
 ): Promise<AuditReport> {
   const { config } = parts;
   const copy = join(folder, 'files', DATABASE_FILE);
-  const lock = lockDataFolder(config.dataFolder);
+  const lock = lockData(config.dataFolder, config.databaseUrl);
   if (lock === undefined) {
     throw new Error(`A server uses the data folder ${config.dataFolder}: stop it first`);
   }
