@@ -78,17 +78,17 @@ export class Checkpointer {
 
   /** Returns whether the step succeeded; otherwise it is repeated next time. */
   async #run(step: LogStep): Promise<boolean> {
-    const worker = (this.#worker ??= this.#start());
-    const reply = once(worker, 'message');
-    worker.ref();
-    worker.postMessage(step);
     try {
+      const worker = (this.#worker ??= this.#start());
+      const reply = once(worker, 'message');
+      worker.ref();
+      worker.postMessage(step);
       const [isDone] = await reply;
       worker.unref();
       return isDone === true;
     } catch {
-      // The worker has exited, for example because the process has too many open files. The next
-      // one may succeed.
+      // The worker has exited or could not be created, for example because the process has too many
+      // open files or threads. The next one may succeed.
       this.#worker = undefined;
       return false;
     }

@@ -2,11 +2,13 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, renameSync, rmSync, statSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import workerThreads from 'node:worker_threads';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { MINUTE_MS, systemClock } from '../../core/clock.ts';
 import { silentLog } from '../../core/log.ts';
@@ -277,6 +279,30 @@ test('a log that cannot be copied delays no write', async () => {
     }
     await store.close();
   });
+});
+
+test('a thread that cannot be created delays no write', async (t) => {
+  const RealWorker = workerThreads.Worker;
+  let starts = 0;
+  // The first thread ends with an error, and the next one cannot be created.
+  t.mock.method(workerThreads, 'Worker', function (url: URL) {
+    starts += 1;
+    if (starts % 2 === 1) return new RealWorker(url, { workerData: '/nowhere/farebox.db' });
+    throw Object.assign(new Error('EAGAIN'), { code: 'ERR_WORKER_INIT_FAILED' });
+  });
+  syncBuiltinESMExports();
+  try {
+    await withStore({ logLimits: { commits: 4 } }, async (store) => {
+      for (let at = 0; starts < 4; at += 1) {
+        await store.query(INSERT, [`r${at}`, '']);
+        await new Promise((resolve) => setTimeout(resolve, 5));
+      }
+      await store.close();
+    });
+  } finally {
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+  }
 });
 
 test('a snapshot sees no later commit, and no write waits for its end', async () => {
