@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
+import { syncBuiltinESMExports } from 'node:module';
 import { type TestContext, test } from 'node:test';
-import type { Worker } from 'node:worker_threads';
+import workerThreads, { type Worker } from 'node:worker_threads';
 import { Fault } from '../core/faults.ts';
 import { scanRequest } from '../json/json-spans.ts';
 import { parseChatRequest } from '../chat/wire/chat-request.ts';
@@ -213,3 +214,19 @@ function watchThreads(t: TestContext): Worker[] {
   t.after(() => process.off('worker', note));
   return started;
 }
+
+test('a thread that cannot be created fails the bodies of this moment only', async (t) => {
+  const bodies = new LargeBodies();
+  t.after(() => bodies.close());
+  t.mock.method(workerThreads, 'Worker', () => {
+    throw Object.assign(new Error('EAGAIN'), { code: 'ERR_WORKER_INIT_FAILED' });
+  });
+  syncBuiltinESMExports();
+  try {
+    await assert.rejects(bodies.json(Buffer.from('[1]'), CALLER), /EAGAIN/);
+  } finally {
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+  }
+  assert.deepEqual(await bodies.json(Buffer.from('[2]'), CALLER), [2]);
+});

@@ -97,10 +97,15 @@ export class LargeBodies {
 
   #begin(reading: Reading): void {
     this.#reading = reading;
-    const worker = (this.#worker ??= this.#start());
-    const { kind, given, options } = reading;
-    const bytes = movable(given);
-    worker.postMessage({ kind, bytes, options } satisfies LargeBody, [bytes]);
+    try {
+      const worker = (this.#worker ??= this.#start());
+      const { kind, given, options } = reading;
+      const bytes = movable(given);
+      worker.postMessage({ kind, bytes, options } satisfies LargeBody, [bytes]);
+    } catch (error) {
+      // No thread could be created, for example because the process has too many. The next may succeed.
+      this.#done((one) => one.reject(error));
+    }
   }
 
   #start(): Worker {
