@@ -22,6 +22,7 @@ import { type ProcessResponses, processResponses } from '../../test/app/process-
 import { makeSqliteDatabase } from '../../test/databases/stores.ts';
 import { freePort } from '../../test/support/free-port.ts';
 import { TestUpstream } from '../../test/support/test-upstream.ts';
+import { until } from '../../test/support/until.ts';
 import { runCli } from '../../test/support/run-cli.ts';
 import { loadConfig } from '../config/config.ts';
 import { MIGRATIONS } from '../server/migrations.ts';
@@ -557,6 +558,35 @@ test('a full disk below the error output ends no process', async () => {
   closeSync(full);
   const [code] = await once(child, 'close');
   assert.equal(code, 2, 'the code of wrong usage, not that of an uncaught error');
+});
+
+test('a full disk below the output fails a command in one sentence, and ends no server', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-full-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  writeFileSync(join(folder, 'farebox.yaml'), LOCAL);
+  const port = await freePort();
+  const full = openSync('/dev/full', 'w');
+  t.after(() => closeSync(full));
+  const start = (...words: readonly string[]) => {
+    const env = { ...process.env, FAREBOX_DATA: join(folder, 'data'), PORT: String(port) };
+    const child = spawn(process.execPath, [BINARY, ...words], {
+      cwd: folder,
+      env,
+      stdio: ['ignore', full, 'pipe'],
+    });
+    const run = { child, err: '' };
+    child.stderr?.on('data', (chunk: Buffer) => void (run.err += String(chunk)));
+    return run;
+  };
+  const command = start('completion', 'bash');
+  const [code] = await once(command.child, 'close');
+  const sentence = 'The output is incomplete: ENOSPC: no space left on device, write\n';
+  assert.deepEqual([code, command.err], [1, sentence]);
+  const server = start('serve');
+  t.after(() => server.child.kill('SIGKILL'));
+  await until(() => server.err !== '');
+  assert.equal(server.err, sentence);
+  assert.equal((await fetch(`http://127.0.0.1:${port}/livez`)).status, 200);
 });
 
 /** Starts a server that lists these models; returns its port. */
