@@ -2,6 +2,8 @@
  * The latest requests of the playground, stored in the browser for each account and kind of request,
  * and deleted at sign-out. Results are not stored.
  */
+import { readStored, storedNames, writeStored } from './browser-storage.ts';
+
 export type RequestBody = Readonly<Record<string, unknown>>;
 
 export interface Entry {
@@ -22,29 +24,16 @@ export function textIn(body: RequestBody, name: string): string {
 const PREFIX = 'playground ';
 
 export function readHistory(accountId: string, kind: string): readonly Entry[] {
-  try {
-    return JSON.parse(localStorage.getItem(nameOf(accountId, kind)) ?? '[]') as Entry[]; // written below
-  } catch {
-    return [];
-  }
+  return JSON.parse(readStored(nameOf(accountId, kind)) ?? '[]') as Entry[]; // written below
 }
 
 export function writeHistory(accountId: string, kind: string, entries: readonly Entry[]): void {
-  try {
-    localStorage.setItem(nameOf(accountId, kind), JSON.stringify(entries));
-  } catch {
-    // Without storage, the history lasts as long as the page.
-  }
+  writeStored(nameOf(accountId, kind), JSON.stringify(entries));
 }
 
 /** Deletes the history of all accounts. */
 export function forgetHistory(): void {
-  try {
-    const names = Object.keys(localStorage).filter((name) => name.startsWith(PREFIX));
-    for (const name of names) localStorage.removeItem(name);
-  } catch {
-    // Without storage there is no history.
-  }
+  for (const name of storedNames()) if (name.startsWith(PREFIX)) writeStored(name, undefined);
 }
 
 function nameOf(accountId: string, kind: string): string {

@@ -1,5 +1,6 @@
 /** The light or dark theme: that of the system, unless the user chose one. Stores only the choice. */
 import { signal } from '@preact/signals';
+import { readStored, writeStored } from './browser-storage.ts';
 
 export type Theme = 'system' | 'light' | 'dark';
 
@@ -9,22 +10,13 @@ export const theme = signal<Theme>(stored());
 export const colours = signal(0);
 
 function stored(): Theme {
-  try {
-    const value = localStorage.getItem(KEY);
-    return value === 'light' || value === 'dark' ? value : 'system';
-  } catch {
-    // Without storage, the theme of the system applies.
-    return 'system';
-  }
+  const value = readStored(KEY);
+  return value === 'light' || value === 'dark' ? value : 'system';
 }
 
 export function chooseTheme(next: Theme): void {
   theme.value = next;
-  try {
-    localStorage.setItem(KEY, next);
-  } catch {
-    // Without storage, the choice lasts for this page.
-  }
+  writeStored(KEY, next);
   applyTheme();
 }
 

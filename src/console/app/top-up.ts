@@ -5,6 +5,7 @@
  */
 import { signal } from '@preact/signals';
 import { ApiError, call, errorOf, send } from './api.ts';
+import { readStored, writeStored } from './browser-storage.ts';
 import { usdText } from './format.ts';
 import { type Rail, networkName } from './page-facts.ts';
 import { encodeHeader } from './wallets/sign-in.ts';
@@ -239,28 +240,16 @@ function nameOf(wallet: string): string {
 }
 
 function keep(kept: Kept): void {
-  try {
-    localStorage.setItem(nameOf(kept.state.address), JSON.stringify(kept));
-  } catch {
-    // Without storage, the payment lasts as long as the page.
-  }
+  writeStored(nameOf(kept.state.address), JSON.stringify(kept));
 }
 
 function drop({ address }: TopUpState): void {
-  try {
-    localStorage.removeItem(nameOf(address));
-  } catch {
-    // Without storage, nothing was stored.
-  }
+  writeStored(nameOf(address), undefined);
 }
 
 function read(wallet: string): Kept | undefined {
-  try {
-    const text = localStorage.getItem(nameOf(wallet));
-    return text === null ? undefined : (JSON.parse(text) as Kept); // written by `keep`
-  } catch {
-    return undefined;
-  }
+  const text = readStored(nameOf(wallet));
+  return text === undefined ? undefined : (JSON.parse(text) as Kept); // written by `keep`
 }
 
 export function explain(network: string, amountUsd: number, payTo: string): readonly string[] {
