@@ -3,7 +3,7 @@
  * has no field, such as one of several objects, is edited as JSON.
  */
 import type { ComponentChildren } from 'preact';
-import { useId, useState } from 'preact/hooks';
+import { useState } from 'preact/hooks';
 import { Select, TextArea, TextField } from '../parts/form.tsx';
 
 /** The parts of a JSON schema that the form reads. */
@@ -73,7 +73,7 @@ export function SchemaField(props: FieldProps) {
 }
 
 /** The settings of an object: those that are set or required, and the rest below a heading. */
-export function SchemaMembers({
+function SchemaMembers({
   schema,
   value,
   onChange,
@@ -214,19 +214,14 @@ function Group({
 
 function ChoiceField({ name, schema, value, onChange }: FieldProps) {
   const values = schema.enum ?? [true, false];
-  const id = useId();
   return (
-    <div class="field">
-      <Select
-        label={name}
-        value={shownText(value)}
-        options={[['', 'Default'], ...values.map((one) => [String(one), String(one)] as const)]}
-        onInput={(text) => onChange(values.find((one) => String(one) === text))}
-      />
-      <p id={id} class="hint">
-        {hintOf(schema)}
-      </p>
-    </div>
+    <Select
+      label={name}
+      hint={hintOf(schema)}
+      value={shownText(value)}
+      options={[['', 'Default'], ...values.map((one) => [String(one), String(one)] as const)]}
+      onInput={(text) => onChange(values.find((one) => String(one) === text))}
+    />
   );
 }
 

@@ -5,7 +5,7 @@
 import { useLocation } from 'preact-iso';
 import { useEffect, useState } from 'preact/hooks';
 import { RAILS, TITLE } from '../page-facts.ts';
-import { Field, Form, ErrorMessage, useAction } from '../parts/form.tsx';
+import { ErrorMessage, Form, TextField, useAction } from '../parts/form.tsx';
 import { Mark } from '../parts/mark.tsx';
 import { useTitle } from '../parts/page-head.tsx';
 import { Notice } from '../parts/loaded.tsx';
@@ -103,23 +103,17 @@ export function SignIn() {
           </p>
         )}
         <Form submit={() => void submit()}>
-          <Field
+          <TextField
             label="API key"
             hint="The server exchanges the key for a session cookie. The browser does not store the key."
-          >
-            {(attributes) => (
-              <input
-                {...attributes}
-                type="password"
-                name="api-key"
-                autocomplete="off"
-                spellcheck={false}
-                required
-                value={key}
-                onInput={(event) => setKey(event.currentTarget.value)}
-              />
-            )}
-          </Field>
+            type="password"
+            name="api-key"
+            autoComplete="off"
+            spellcheck={false}
+            required
+            value={key}
+            onInput={setKey}
+          />
           <ErrorMessage error={byKey.error} />
           <button
             type="submit"

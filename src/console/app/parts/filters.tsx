@@ -3,7 +3,7 @@ import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import { dayBefore } from '../format.ts';
 import type { Model } from '../shapes.ts';
-import { type Choices, Field, Form } from './form.tsx';
+import { type Choices, Field, Form, TextField } from './form.tsx';
 
 /** Options of a `Select`; `any` is the label of the first, which filters nothing. */
 export function choices(any: string, values: readonly string[]): Choices {
@@ -62,21 +62,8 @@ interface SearchFieldProps {
   readonly onInput: (words: string) => void;
 }
 
-export function SearchField({ label, placeholder, value, onInput }: SearchFieldProps) {
-  return (
-    <Field label={label}>
-      {(attributes) => (
-        <input
-          {...attributes}
-          type="search"
-          spellcheck={false}
-          placeholder={placeholder}
-          value={value}
-          onInput={(event) => onInput(event.currentTarget.value)}
-        />
-      )}
-    </Field>
-  );
+export function SearchField(props: SearchFieldProps) {
+  return <TextField {...props} type="search" spellcheck={false} />;
 }
 
 interface SearchFormProps extends Pick<SearchFieldProps, 'label' | 'placeholder'> {

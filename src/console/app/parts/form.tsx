@@ -28,12 +28,15 @@ export function Field({ label, hint, problem, children }: FieldProps) {
 interface TextFieldProps extends Pick<FieldProps, 'label' | 'hint' | 'problem'> {
   readonly value: string;
   readonly onInput: (value: string) => void;
-  readonly type?: 'text' | 'date' | 'month' | 'number' | 'password';
+  readonly type?: 'text' | 'date' | 'month' | 'number' | 'password' | 'search' | 'url';
+  readonly name?: string;
+  readonly placeholder?: string;
   readonly autoComplete?: 'off';
+  readonly spellcheck?: boolean;
   readonly required?: boolean;
   readonly maxLength?: number;
   readonly min?: string;
-  readonly max?: string;
+  readonly max?: string | undefined;
   readonly step?: string;
   readonly inputMode?: 'decimal' | 'numeric';
 }
@@ -96,15 +99,15 @@ export function PercentField(props: TextFieldProps) {
 
 export type Choices = readonly (readonly [value: string, label: string])[];
 
-interface SelectProps extends Pick<FieldProps, 'label' | 'problem'> {
+interface SelectProps extends Pick<FieldProps, 'label' | 'hint' | 'problem'> {
   readonly value: string;
   readonly options: Choices;
   readonly onInput: (value: string) => void;
 }
 
-export function Select({ label, problem, value, options, onInput }: SelectProps) {
+export function Select({ label, hint, problem, value, options, onInput }: SelectProps) {
   return (
-    <Field label={label} problem={problem}>
+    <Field label={label} hint={hint} problem={problem}>
       {(attributes) => (
         <select
           {...attributes}

@@ -1,7 +1,7 @@
 /** Chat settings: model, system prompt, web search and sampling. Empty fields are not sent. */
 import { signal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
-import { Field, Select, TextArea } from '../parts/form.tsx';
+import { Select, TextArea, TextField } from '../parts/form.tsx';
 import { type ModelChoice, ModelSelect, hasCapability } from './parts.tsx';
 
 export interface Settings {
@@ -14,12 +14,12 @@ export interface Settings {
 export const settings = signal<Settings>({ system: '', search: 'off', effort: '', numbers: {} });
 
 const NUMBERS = [
-  ['max_completion_tokens', 'Max. completion tokens', 1, undefined, 1],
-  ['temperature', 'Temperature', 0, 2, 0.1],
-  ['top_p', 'Top p', 0, 1, 0.05],
-  ['frequency_penalty', 'Frequency penalty', -2, 2, 0.1],
-  ['presence_penalty', 'Presence penalty', -2, 2, 0.1],
-  ['seed', 'Seed', 0, undefined, 1],
+  ['max_completion_tokens', 'Max. completion tokens', '1', undefined, '1'],
+  ['temperature', 'Temperature', '0', '2', '0.1'],
+  ['top_p', 'Top p', '0', '1', '0.05'],
+  ['frequency_penalty', 'Frequency penalty', '-2', '2', '0.1'],
+  ['presence_penalty', 'Presence penalty', '-2', '2', '0.1'],
+  ['seed', 'Seed', '0', undefined, '1'],
 ] as const;
 
 export function parametersOf({ numbers, effort }: Settings): Record<string, unknown> {
@@ -75,25 +75,19 @@ export function ChatSettings({ choice, children }: ChatSettingsProps) {
           onInput={(one) => change({ effort: one })}
         />
       )}
-      <details class="more-settings">
+      <details>
         <summary>Parameters</summary>
         <div class="numbers">
           {NUMBERS.map(([name, label, min, max, step]) => (
-            <Field key={name} label={label}>
-              {(attributes) => (
-                <input
-                  {...attributes}
-                  {...{ min, max, step }}
-                  type="number"
-                  inputMode="decimal"
-                  placeholder="default"
-                  value={numbers[name] ?? ''}
-                  onInput={(event) =>
-                    change({ numbers: { ...numbers, [name]: event.currentTarget.value } })
-                  }
-                />
-              )}
-            </Field>
+            <TextField
+              key={name}
+              {...{ label, min, max, step }}
+              type="number"
+              inputMode="decimal"
+              placeholder="default"
+              value={numbers[name] ?? ''}
+              onInput={(text) => change({ numbers: { ...numbers, [name]: text } })}
+            />
           ))}
         </div>
       </details>

@@ -1,7 +1,7 @@
 /** The transcription tab: transcribes a recording from a URL or a file. */
 import { useSignal } from '@preact/signals';
 import { Drop } from '../parts/file-drop.tsx';
-import { Field, Form } from '../parts/form.tsx';
+import { Form, TextField } from '../parts/form.tsx';
 import { Copy } from '../parts/values.tsx';
 import { Empty, Failure } from '../parts/loaded.tsx';
 import { formSamples, jsonSamples } from '../code-samples.ts';
@@ -43,21 +43,15 @@ export function Transcription() {
   return (
     <div class="split">
       <Form submit={transcribeUrl}>
-        <Field
+        <TextField
           label="URL of a recording"
           hint="A public audio or video file, which the server downloads. Charged per second of audio."
-        >
-          {(attributes) => (
-            <input
-              {...attributes}
-              type="url"
-              required
-              placeholder="https://…"
-              value={url.value}
-              onInput={(event) => (url.value = event.currentTarget.value)}
-            />
-          )}
-        </Field>
+          type="url"
+          required
+          placeholder="https://…"
+          value={url.value}
+          onInput={(text) => (url.value = text)}
+        />
         <Drop
           label="Or a file"
           hint="An audio or video file up to 25 MB."
