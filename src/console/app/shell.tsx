@@ -9,7 +9,7 @@ import { JOIN_PAGE, Join } from './pages/join.tsx';
 import { Overview } from './pages/overview.tsx';
 import { SignIn } from './pages/sign-in.tsx';
 import { Welcome } from './pages/welcome.tsx';
-import { Announcements, toast } from './parts/announce.tsx';
+import { Announcements, toastError } from './parts/announce.tsx';
 import { Segments, Select } from './parts/form.tsx';
 import type { Session } from './shapes.ts';
 import { SearchPalette } from './parts/search-palette.tsx';
@@ -146,7 +146,7 @@ function SignedIn() {
       <Navigation path={path} />
       <main id="content" ref={main} tabIndex={-1}>
         <ServerNotice />
-        <ErrorBoundary onError={(error) => toast(error.message, 'bad')}>
+        <ErrorBoundary onError={toastError}>
           <Router>
             <Route path="/console" component={Overview} />
             <Route path="/console/activity/:view?" component={Activity} />
@@ -277,9 +277,6 @@ const THEMES: readonly (readonly [Theme, string])[] = [
 function Viewer() {
   const { value } = session;
   if (value === null || value === undefined) return null;
-  const leave = (): void => {
-    signOut().catch((error: unknown) => toast(ApiError.of(error).message, 'bad'));
-  };
   return (
     <div class="viewer">
       <p>
@@ -294,7 +291,7 @@ function Viewer() {
       </p>
       <AccountChoice />
       <Segments legend="Colours" value={theme.value} options={THEMES} onInput={chooseTheme} />
-      <button type="button" class="small" onClick={leave}>
+      <button type="button" class="small" onClick={() => void signOut().catch(toastError)}>
         Sign out
       </button>
     </div>
@@ -311,15 +308,12 @@ function AccountChoice() {
   const { value } = session;
   const accounts = value?.member?.accounts ?? [];
   if (value == null || accounts.length < 2) return null;
-  const change = (id: string): void => {
-    changeAccount(id).catch((error: unknown) => toast(ApiError.of(error).message, 'bad'));
-  };
   return (
     <Select
       label="Account"
       value={value.accountId}
       options={accounts.map(({ id, name, role }) => [id, `${name} (${role})`])}
-      onInput={change}
+      onInput={(id) => void changeAccount(id).catch(toastError)}
     />
   );
 }

@@ -1,7 +1,7 @@
 /** The members page: people of the account with their roles, and invitations by link. */
 import { useSignal } from '@preact/signals';
-import { ApiError, call } from '../api.ts';
-import { toast } from '../parts/announce.tsx';
+import { call } from '../api.ts';
+import { toast, toastError } from '../parts/announce.tsx';
 import { Confirm } from '../parts/confirm.tsx';
 import { ActionForm, Select, TextField, useForm } from '../parts/form.tsx';
 import { Empty } from '../parts/loaded.tsx';
@@ -152,7 +152,7 @@ function RoleChoice({ member, changed }: { member: Member; changed: () => void }
       await call(`/members/${member.id}`, { method: 'PATCH', body: { role } });
       toast(`${member.email} has the role ${role}`);
     } catch (error) {
-      toast(ApiError.of(error).message, 'bad');
+      toastError(error);
     }
     changed();
   };
@@ -177,7 +177,7 @@ function Invitations({ list }: { list: Resource<List<OpenInvitation>> }) {
       await call(`/members/invitations/${id}`, { method: 'DELETE' });
       toast('The invitation was deleted');
     } catch (error) {
-      toast(ApiError.of(error).message, 'bad');
+      toastError(error);
     }
     list.reload();
   };

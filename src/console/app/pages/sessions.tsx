@@ -1,6 +1,6 @@
 /** The sessions page: lists and ends the sessions of this key, wallet or member. */
-import { ApiError, call } from '../api.ts';
-import { toast } from '../parts/announce.tsx';
+import { call } from '../api.ts';
+import { toast, toastError } from '../parts/announce.tsx';
 import { useAction } from '../parts/form.tsx';
 import { KeyName } from '../parts/names.tsx';
 import { PageHead } from '../parts/page-head.tsx';
@@ -23,7 +23,7 @@ export function Sessions() {
         toast('The session was ended');
         sessions.reload();
       } catch (error) {
-        toast(ApiError.of(error).message, 'bad');
+        toastError(error);
       }
     });
   };

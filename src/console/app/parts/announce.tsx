@@ -1,5 +1,6 @@
 /** Messages for screen readers, and short notices in a corner of the page. */
 import { signal } from '@preact/signals';
+import { ApiError } from '../api.ts';
 
 const spoken = signal('');
 const shown = signal<{ readonly text: string; readonly tone: string } | undefined>(undefined);
@@ -17,6 +18,10 @@ export function toast(text: string, tone: 'good' | 'bad' = 'good'): void {
   shown.value = { text, tone };
   clearTimeout(timer);
   timer = setTimeout(() => (shown.value = undefined), SHOWN_MS);
+}
+
+export function toastError(error: unknown): void {
+  toast(ApiError.of(error).message, 'bad');
 }
 
 export function Announcements() {
