@@ -4,8 +4,8 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { ApiError } from './api.ts';
 import { usdText } from './format.ts';
 import { balance, liveState } from './live.ts';
-import { TITLE } from './page-facts.ts';
 import { JOIN_PAGE, Join } from './pages/join.tsx';
+import { NoPage } from './pages/no-page.tsx';
 import { Overview } from './pages/overview.tsx';
 import { SignIn } from './pages/sign-in.tsx';
 import { Welcome } from './pages/welcome.tsx';
@@ -13,10 +13,9 @@ import { Announcements, toastError } from './parts/announce.tsx';
 import { Segments, Select } from './parts/form.tsx';
 import type { Session } from './shapes.ts';
 import { SearchPalette } from './parts/search-palette.tsx';
-import { Mark } from './parts/mark.tsx';
-import { PageHead } from './parts/page-head.tsx';
+import { Brand } from './parts/brand.tsx';
 import { Id } from './parts/values.tsx';
-import { Empty, Failure, Loading } from './parts/loaded.tsx';
+import { Failure, Loading } from './parts/loaded.tsx';
 import { isOutdated, isReachable, loadPage } from './server-state.ts';
 import {
   can,
@@ -170,19 +169,6 @@ function SignedIn() {
   );
 }
 
-function NoPage() {
-  return (
-    <>
-      <PageHead title="Page not found" />
-      <Empty title="There is no page at this address">
-        <p>
-          <a href="/console">Go to the overview</a>
-        </p>
-      </Empty>
-    </>
-  );
-}
-
 function ServerNotice() {
   if (!isReachable.value) {
     return (
@@ -208,10 +194,7 @@ function Navigation({ path }: { path: string }) {
   return (
     <nav aria-label="Console" class={isOpen ? 'open' : ''}>
       <div class="bar">
-        <a class="brand" href="/">
-          <Mark />
-          {TITLE}
-        </a>
+        <Brand />
         <NavigationBalance />
         <SearchPalette pages={allLinks()} />
         <button

@@ -1,9 +1,8 @@
 /** The page of an invitation: shows it, and accepts it by a sign-in at a provider. */
 import { useEffect, useState } from 'preact/hooks';
 import { call } from '../api.ts';
-import { TITLE } from '../page-facts.ts';
 import { Failure, Loading } from '../parts/loaded.tsx';
-import { Mark } from '../parts/mark.tsx';
+import { Brand } from '../parts/brand.tsx';
 import { useTitle } from '../parts/page-head.tsx';
 import { Time } from '../parts/values.tsx';
 import { useResource } from '../resource.ts';
@@ -38,10 +37,7 @@ export function Join() {
   );
   return (
     <main class="alone">
-      <a class="brand" href="/">
-        <Mark />
-        {TITLE}
-      </a>
+      <Brand />
       <div class="card sign-in">
         <h1>Invitation</h1>
         {shown.error !== undefined && <Failure error={shown.error} retry={shown.reload} />}

@@ -13,6 +13,7 @@ import { Videos } from '../operator/videos.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Empty } from '../parts/loaded.tsx';
 import { isOperator } from '../session.ts';
+import { NoPage } from './no-page.tsx';
 
 const PAGES: Readonly<Record<string, () => preact.JSX.Element>> = {
   accounts: Accounts,
@@ -31,22 +32,16 @@ const PAGES: Readonly<Record<string, () => preact.JSX.Element>> = {
 
 export function Operator() {
   const { params } = useRoute();
-  const Shown = PAGES[params['part'] ?? ''];
-  if (!isOperator.value || Shown === undefined) {
+  if (!isOperator.value) {
     return (
       <>
-        <PageHead title={isOperator.value ? 'Page not found' : 'Operators only'} />
-        <Empty
-          title={
-            isOperator.value
-              ? 'There is no page at this address'
-              : 'Only the operator of the server can open this page'
-          }
-        >
-          {!isOperator.value && <p>Sign in with an ADMIN key of an operator account.</p>}
+        <PageHead title="Operators only" />
+        <Empty title="Only the operator of the server can open this page">
+          <p>Sign in with an ADMIN key of an operator account.</p>
         </Empty>
       </>
     );
   }
+  const Shown = PAGES[params['part'] ?? ''] ?? NoPage;
   return <Shown />;
 }

@@ -4,9 +4,9 @@
  */
 import { useLocation } from 'preact-iso';
 import { useEffect, useState } from 'preact/hooks';
-import { RAILS, TITLE } from '../page-facts.ts';
+import { RAILS } from '../page-facts.ts';
 import { ErrorMessage, Form, TextField, useAction } from '../parts/form.tsx';
-import { Mark } from '../parts/mark.tsx';
+import { Brand } from '../parts/brand.tsx';
 import { useTitle } from '../parts/page-head.tsx';
 import { Notice } from '../parts/loaded.tsx';
 import {
@@ -83,10 +83,7 @@ export function SignIn() {
   };
   return (
     <main class="alone">
-      <a class="brand" href="/">
-        <Mark />
-        {TITLE}
-      </a>
+      <Brand />
       <div class="card sign-in">
         <h1>Sign in</h1>
         {endedBecause.value !== undefined && <Notice>{endedBecause.value}</Notice>}

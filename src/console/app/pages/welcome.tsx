@@ -1,7 +1,7 @@
 /** The welcome page at `/`: what the service does, a code sample, and links. */
-import { API_URL, RAILS, TITLE } from '../page-facts.ts';
+import { API_URL, RAILS } from '../page-facts.ts';
 import { CodeTabs } from '../parts/code.tsx';
-import { Mark } from '../parts/mark.tsx';
+import { Brand } from '../parts/brand.tsx';
 import { useTitle } from '../parts/page-head.tsx';
 import { session } from '../session.ts';
 import { chatSamples } from '../code-samples.ts';
@@ -17,10 +17,7 @@ export function Welcome() {
   return (
     <div class="welcome">
       <header>
-        <a class="brand" href="/">
-          <Mark />
-          {TITLE}
-        </a>
+        <Brand />
         <nav aria-label="Main">
           <a href="/docs">API reference</a>
           <a href="/console" class="button primary">
