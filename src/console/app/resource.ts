@@ -45,6 +45,19 @@ export function useCall<T>(path: string | undefined): Resource<T> {
   return useResource(path, (signal) => call<T>(path ?? '', { signal }));
 }
 
+/** Calls `run` at an interval while the page is visible; never if the interval is `undefined`. */
+export function useInterval(intervalMs: number | undefined, run: () => void): void {
+  const latest = useRef(run);
+  latest.current = run;
+  useEffect(() => {
+    if (intervalMs === undefined) return undefined;
+    const timer = setInterval(() => {
+      if (!document.hidden) latest.current();
+    }, intervalMs);
+    return () => clearInterval(timer);
+  }, [intervalMs]);
+}
+
 interface State<T> {
   readonly key: string | undefined;
   readonly data: T | undefined;

@@ -3,14 +3,13 @@
  * process reports its own view. The page adds up the loads of engines and lists replicas and nodes once
  * per process.
  */
-import { useEffect } from 'preact/hooks';
 import { useAddress } from '../address.ts';
 import { countText, durationText } from '../format.ts';
 import { PageHead } from '../parts/page-head.tsx';
 import { CountOf, State, Tile } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, Table, aside, figure } from '../parts/table.tsx';
-import { useCall } from '../resource.ts';
+import { useCall, useInterval } from '../resource.ts';
 import type { EnginesResponse, EnginesView } from '../shapes.ts';
 import { AddEngine } from './add-engine.tsx';
 
@@ -22,12 +21,7 @@ const NEW = 'new';
 export function Engines() {
   const engines = useCall<EnginesResponse>('/admin/engines');
   const address = useAddress();
-  useEffect(() => {
-    const timer = setInterval(() => {
-      if (!document.hidden) engines.reload();
-    }, RENEW_MS);
-    return () => clearInterval(timer);
-  }, [engines.reload]);
+  useInterval(RENEW_MS, engines.reload);
   return (
     <>
       <PageHead

@@ -1,7 +1,6 @@
 /** The requests of all accounts: sold requests, and failed or retried requests, with filters. */
 import { useSignal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
-import { useEffect } from 'preact/hooks';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../../../core/receipt-words.ts';
 import { type Address, useAddress } from '../address.ts';
 import { countText, durationText } from '../format.ts';
@@ -16,7 +15,7 @@ import { PageHead } from '../parts/page-head.tsx';
 import { type Column, CursorTable, aside, figure, money } from '../parts/table.tsx';
 import { Tabs } from '../parts/tabs.tsx';
 import { ExportCsv, NONE, State } from '../parts/values.tsx';
-import { useCall } from '../resource.ts';
+import { useCall, useInterval } from '../resource.ts';
 import type { EnginesResponse, FailureItem, RequestItem } from '../shapes.ts';
 import { RequestDrawer } from './request-drawer.tsx';
 
@@ -196,14 +195,7 @@ function View<T extends Row, Name extends string>(props: ViewProps<T, Name>) {
 /** Reloads the first page every few seconds while it is switched on. */
 function Live<T>({ list }: { list: CursorList<T> }) {
   const isOn = useSignal(false);
-  const { reload } = list.first;
-  useEffect(() => {
-    if (!isOn.value) return undefined;
-    const timer = setInterval(() => {
-      if (!document.hidden) reload();
-    }, LIVE_MS);
-    return () => clearInterval(timer);
-  }, [isOn.value, reload]);
+  useInterval(isOn.value ? LIVE_MS : undefined, list.first.reload);
   return (
     <button type="button" aria-pressed={isOn.value} onClick={() => (isOn.value = !isOn.value)}>
       {isOn.value ? 'Live: on' : 'Live: off'}

@@ -24,7 +24,7 @@ import {
 } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, CursorTable, figure, money } from '../parts/table.tsx';
-import { useCall } from '../resource.ts';
+import { useCall, useInterval } from '../resource.ts';
 import type { Batch, List, StoredFile } from '../shapes.ts';
 import { At, Download, Files } from './batch-files.tsx';
 import { NewBatch } from './new-batch.tsx';
@@ -97,18 +97,12 @@ function isOpen({ status }: Batch): boolean {
 function useLatest({ rows }: CursorList<Batch>): ReadonlyMap<string, Batch> {
   const latest = useSignal<ReadonlyMap<string, Batch>>(new Map());
   const isRunning = rows.some((batch) => isOpen(latest.value.get(batch.id) ?? batch));
-  useEffect(() => {
-    if (!isRunning) return undefined;
-    const refresh = (): void => {
-      if (document.hidden) return;
-      call<List<Batch>>(`/batches?limit=${LATEST}`).then(
-        ({ data }) => (latest.value = new Map(data.map((batch) => [batch.id, batch]))),
-        () => undefined, // the next call may succeed
-      );
-    };
-    const timer = setInterval(refresh, REFRESH_MS);
-    return () => clearInterval(timer);
-  }, [isRunning]);
+  useInterval(isRunning ? REFRESH_MS : undefined, () => {
+    call<List<Batch>>(`/batches?limit=${LATEST}`).then(
+      ({ data }) => (latest.value = new Map(data.map((batch) => [batch.id, batch]))),
+      () => undefined, // the next call may succeed
+    );
+  });
   return latest.value;
 }
 

@@ -8,8 +8,8 @@ import { balance } from '../live.ts';
 import { toast } from '../parts/announce.tsx';
 import { ActionForm, AmountField, Segments, useAction } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
-import { SafeLink } from '../playground/markdown.tsx';
-import { useCall } from '../resource.ts';
+import { SafeLink } from '../parts/values.tsx';
+import { useCall, useInterval } from '../resource.ts';
 import type { Checkout, CreatedCheckout } from '../shapes.ts';
 
 const AMOUNTS = ['10', '25', '50', '100'];
@@ -84,11 +84,7 @@ function Returned({ id, close }: { id: string; close: () => void }) {
   const { status = 'open' } = data ?? {};
   const isWaiting = error === undefined && (status === 'open' || status === 'processing');
   const now = balance.value?.balances.usd;
-  useEffect(() => {
-    if (!isWaiting) return undefined;
-    const timer = setInterval(checkout.reload, POLL_MS);
-    return () => clearInterval(timer);
-  }, [isWaiting]);
+  useInterval(isWaiting ? POLL_MS : undefined, checkout.reload);
   // The balance changes as soon as the payment is credited.
   useEffect(checkout.reload, [now]);
   useEffect(() => {

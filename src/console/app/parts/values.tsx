@@ -110,6 +110,16 @@ export function State({ value, tone }: { value: string; tone?: string }) {
   return <span class={`state ${tone ?? TONES[value] ?? ''}`}>{value}</span>;
 }
 
+/** A link for untrusted URLs: http(s) only, without a referrer. */
+export function SafeLink({ href, children }: { href: string; children: ComponentChildren }) {
+  if (!/^https?:\/\//i.test(href)) return <>{children}</>;
+  return (
+    <a href={href} target="_blank" rel="noopener noreferrer nofollow">
+      {children}
+    </a>
+  );
+}
+
 interface ExportCsvProps {
   /** Of the list, below the base path. */
   readonly path: string;

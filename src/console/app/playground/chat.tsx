@@ -5,6 +5,7 @@ import { chatSamples } from '../code-samples.ts';
 import { bytesText, countText, durationText, usdText } from '../format.ts';
 import { toast } from '../parts/announce.tsx';
 import { Failure } from '../parts/loaded.tsx';
+import { SafeLink } from '../parts/values.tsx';
 import type { Model } from '../shapes.ts';
 import { ChatSettings, type Settings, parametersOf, settings } from './chat-settings.tsx';
 import {
@@ -21,7 +22,7 @@ import {
 } from './conversation.ts';
 import { type RequestBody, textIn } from '../request-history.ts';
 import { HistoryList, useHistory } from './history.tsx';
-import { Markdown, SafeLink } from './markdown.tsx';
+import { Markdown } from './markdown.tsx';
 import {
   CodeWindow,
   type ModelChoice,

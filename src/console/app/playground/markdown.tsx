@@ -6,6 +6,7 @@ import { type Token, type Tokens, lexer } from 'marked';
 import type { ComponentChildren } from 'preact';
 import { useMemo } from 'preact/hooks';
 import { CodeBlock } from '../parts/code.tsx';
+import { SafeLink } from '../parts/values.tsx';
 
 export function Markdown({ text, citations = 0 }: { text: string; citations?: number }) {
   const tokens = useMemo(() => lexer(withReferences(text, citations)), [text, citations]);
@@ -121,14 +122,4 @@ function Inline({ token }: { token: Token }): ComponentChildren {
     default:
       return <>{token.raw}</>;
   }
-}
-
-/** A link for untrusted URLs: http(s) only, without a referrer. */
-export function SafeLink({ href, children }: { href: string; children: ComponentChildren }) {
-  if (!/^https?:\/\//i.test(href)) return <>{children}</>;
-  return (
-    <a href={href} target="_blank" rel="noopener noreferrer nofollow">
-      {children}
-    </a>
-  );
 }
