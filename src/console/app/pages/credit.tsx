@@ -171,12 +171,28 @@ export const ENTRY_TYPES: Readonly<Record<StatementEntry['type'], string>> = {
   CHARGES: 'Requests of the day',
 };
 
+export const DATE_COLUMN: Column<StatementEntry> = {
+  name: 'Date',
+  show: ({ createdAt, date }) =>
+    createdAt === null ? <span class="num">{shortDay(date)}</span> : <Time iso={createdAt} />,
+};
+
+/** The note and the receipt of an entry, below its name. */
+export function EntryDetails({ entry: { note, receiptUrl } }: { entry: StatementEntry }) {
+  return (
+    <>
+      {note !== null && <span class="under text">{note}</span>}
+      {receiptUrl !== null && (
+        <span class="under">
+          <SafeLink href={receiptUrl}>Receipt</SafeLink>
+        </span>
+      )}
+    </>
+  );
+}
+
 const STATEMENT_COLUMNS: readonly Column<StatementEntry>[] = [
-  {
-    name: 'Date',
-    show: ({ createdAt, date }) =>
-      createdAt === null ? <span class="num">{shortDay(date)}</span> : <Time iso={createdAt} />,
-  },
+  DATE_COLUMN,
   {
     name: 'Movement',
     show: (entry) => (
@@ -189,12 +205,7 @@ const STATEMENT_COLUMNS: readonly Column<StatementEntry>[] = [
         ) : (
           ENTRY_TYPES[entry.type]
         )}
-        {entry.note !== null && <span class="under text">{entry.note}</span>}
-        {entry.receiptUrl !== null && (
-          <span class="under">
-            <SafeLink href={entry.receiptUrl}>Receipt</SafeLink>
-          </span>
-        )}
+        <EntryDetails entry={entry} />
       </>
     ),
   },

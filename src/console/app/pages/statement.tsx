@@ -1,18 +1,17 @@
 /** The statement of a month, on one page for printing. */
 import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
-import { exactDecimals, shortDay } from '../format.ts';
+import { exactDecimals } from '../format.ts';
 import { TITLE } from '../page-facts.ts';
 import { TextField } from '../parts/form.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { ExportCsv, Tile, Time, Usd } from '../parts/values.tsx';
+import { ExportCsv, Tile, Usd } from '../parts/values.tsx';
 import { type Column, Table, money } from '../parts/table.tsx';
-import { SafeLink } from '../playground/markdown.tsx';
 import { useResource } from '../resource.ts';
 import { session } from '../session.ts';
 import type { StatementEntry, StatementResponse } from '../shapes.ts';
-import { ENTRY_TYPES } from './credit.tsx';
+import { DATE_COLUMN, ENTRY_TYPES, EntryDetails } from './credit.tsx';
 
 const PAGE_ROWS = 100;
 
@@ -54,23 +53,16 @@ async function loadAll(from: string, to: string, signal: AbortSignal): Promise<M
 }
 
 const COLUMNS: readonly Column<StatementEntry>[] = [
-  {
-    name: 'Date',
-    show: ({ createdAt, date }) =>
-      createdAt === null ? <span class="num">{shortDay(date)}</span> : <Time iso={createdAt} />,
-  },
+  DATE_COLUMN,
   {
     name: 'Movement',
-    show: ({ type, requests, id, note, receiptUrl }) => (
+    show: (entry) => (
       <>
-        {type === 'CHARGES' ? `${requests} requests of the day` : ENTRY_TYPES[type]}
-        {type !== 'CHARGES' && <span class="under text">{id}</span>}
-        {note !== null && <span class="under text">{note}</span>}
-        {receiptUrl !== null && (
-          <span class="under">
-            <SafeLink href={receiptUrl}>Receipt</SafeLink>
-          </span>
-        )}
+        {entry.type === 'CHARGES'
+          ? `${entry.requests} requests of the day`
+          : ENTRY_TYPES[entry.type]}
+        {entry.type !== 'CHARGES' && <span class="under text">{entry.id}</span>}
+        <EntryDetails entry={entry} />
       </>
     ),
   },
