@@ -2,7 +2,7 @@
  * Server-sent events for all pages: the balance, the totals of today, settled requests and top-ups.
  * The stream is closed while the page is hidden and while no session exists.
  */
-import { type Signal, effect, signal } from '@preact/signals';
+import { type Signal, effect, signal, useSignal, useSignalEffect } from '@preact/signals';
 import { BASE } from './page-facts.ts';
 import { untilReachable } from './server-state.ts';
 import { SESSION_ENDED, leave, session } from './session.ts';
@@ -18,6 +18,8 @@ export const lastRequest = signal<Receipt | undefined>(undefined);
 export const lastTopUp = signal<TopUp | undefined>(undefined);
 
 const RETRY_MS = 5_000;
+/** Delay that combines a burst of requests into one reload. */
+const QUIET_MS = 400;
 
 /** Opens and closes the stream with the session and the visibility of the page. */
 export function startLive(): void {
@@ -36,6 +38,24 @@ export function startLive(): void {
     }
     if (id === undefined || !isVisible.value) return undefined;
     return follow();
+  });
+}
+
+/** Calls `renew` after a request was settled, once per burst. */
+export function useRenewal(renew: () => void): void {
+  const seen = useSignal<{ readonly id: string | undefined; readonly count: number | undefined }>({
+    id: lastRequest.peek()?.requestId,
+    count: today.peek()?.requests,
+  });
+  useSignalEffect(() => {
+    const now = { id: lastRequest.value?.requestId, count: today.value?.requests };
+    const before = seen.peek();
+    seen.value = now;
+    // The first totals describe the data that was just loaded.
+    const isFirst = before.count === undefined && now.id === before.id;
+    if (isFirst || (now.id === before.id && now.count === before.count)) return undefined;
+    const timer = setTimeout(renew, QUIET_MS);
+    return () => clearTimeout(timer);
   });
 }
 

@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals';
 import { useRoute } from 'preact-iso';
 import { RECEIPT_KINDS, RECEIPT_STATUSES } from '../../../core/receipt-words.ts';
 import { type Address, useAddress } from '../address.ts';
-import { today } from '../live.ts';
+import { today, useRenewal } from '../live.ts';
 import { useKeyNames, useModels } from '../lookups.ts';
 import { useCursorList } from '../cursor-list.ts';
 import { Days, SearchField, USUAL_DAYS, choices, modelChoices } from '../parts/filters.tsx';
@@ -12,7 +12,6 @@ import { Empty, NothingMatches } from '../parts/loaded.tsx';
 import { CursorTable } from '../parts/table.tsx';
 import { listsKeys } from '../session.ts';
 import type { Receipt } from '../shapes.ts';
-import { useRenewal } from './overview.tsx';
 import { ReceiptDrawer, requestTable } from './request-table.tsx';
 import { ActivityHead, Tags } from './tags.tsx';
 

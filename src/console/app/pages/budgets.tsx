@@ -17,6 +17,7 @@ import {
   useForm,
 } from '../parts/form.tsx';
 import { DialogButton, Overlay } from '../parts/overlay.tsx';
+import { useRenewal } from '../live.ts';
 import { PageHead } from '../parts/page-head.tsx';
 import { LabelledBar, OpenButton, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
@@ -25,7 +26,6 @@ import { PERIODS, PERIOD_CHOICES, SO_FAR, periodEnd, periodStart } from '../peri
 import { type Resource, useCall } from '../resource.ts';
 import { can } from '../session.ts';
 import type { Budget, List, TagRow, TagSums } from '../shapes.ts';
-import { useRenewal } from './overview.tsx';
 
 export function Budgets() {
   const { open, show, close } = useAddress();

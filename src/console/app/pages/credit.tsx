@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { useAddress } from '../address.ts';
 import { shortDay, usdDecimals, usdText } from '../format.ts';
-import { balance, lastTopUp } from '../live.ts';
+import { balance, lastTopUp, useRenewal } from '../live.ts';
 import { RAILS, TAKES_CARDS, networkName } from '../page-facts.ts';
 import { useCursorList } from '../cursor-list.ts';
 import { Days } from '../parts/filters.tsx';
@@ -16,7 +16,6 @@ import { can, session } from '../session.ts';
 import type { Balance, StatementEntry, TopUp } from '../shapes.ts';
 import { AutoTopUpSection } from './auto-top-up.tsx';
 import { CardPanel } from './card-panel.tsx';
-import { useRenewal } from './overview.tsx';
 import { TopUpPanel } from './top-up-panel.tsx';
 
 /** The wallet that owns the account, if it is the account of a wallet. */

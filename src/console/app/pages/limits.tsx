@@ -2,13 +2,13 @@
 import { roughCount, usdText } from '../format.ts';
 import { BASE } from '../page-facts.ts';
 import { KeyName, ModelName } from '../parts/names.tsx';
+import { useRenewal } from '../live.ts';
 import { PageHead } from '../parts/page-head.tsx';
 import { LabelledBar, State, Tile, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { type Column, LoadedTable, Table } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import type { List, RateLimits, Rejection } from '../shapes.ts';
-import { useRenewal } from './overview.tsx';
 
 export function Limits() {
   const limits = useCall<{ data: RateLimits }>('/api_keys/rate_limits');

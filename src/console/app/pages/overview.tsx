@@ -1,9 +1,9 @@
 /** The overview page: balance, costs of today and this month, usage chart and latest requests. */
-import { useSignal, useSignalEffect } from '@preact/signals';
+import { useSignal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import { query } from '../api.ts';
 import { countText, dayBefore, percentText, usdDecimals, usdText } from '../format.ts';
-import { balance, lastRequest, today } from '../live.ts';
+import { balance, today, useRenewal } from '../live.ts';
 import { DayChart } from '../parts/chart.tsx';
 import { Segments } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
@@ -18,8 +18,6 @@ import { ReceiptDrawer, requestTable } from './request-table.tsx';
 
 const CHART_DAYS = 30;
 const LAST_REQUESTS = 8;
-/** Delay that combines a burst of requests into one reload. */
-const QUIET_MS = 400;
 
 type Measure = 'cost' | 'requests' | 'tokens' | 'errors';
 
@@ -97,24 +95,6 @@ function FirstEngine() {
       </p>
     </Notice>
   );
-}
-
-/** Calls `renew` after a request was settled, once per burst. */
-export function useRenewal(renew: () => void): void {
-  const seen = useSignal<{ readonly id: string | undefined; readonly count: number | undefined }>({
-    id: lastRequest.peek()?.requestId,
-    count: today.peek()?.requests,
-  });
-  useSignalEffect(() => {
-    const now = { id: lastRequest.value?.requestId, count: today.value?.requests };
-    const before = seen.peek();
-    seen.value = now;
-    // The first totals describe the data that was just loaded.
-    const isFirst = before.count === undefined && now.id === before.id;
-    if (isFirst || (now.id === before.id && now.count === before.count)) return undefined;
-    const timer = setTimeout(renew, QUIET_MS);
-    return () => clearTimeout(timer);
-  });
 }
 
 interface FiguresProps {

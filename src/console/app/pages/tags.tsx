@@ -11,6 +11,7 @@ import { CodeTabs } from '../parts/code.tsx';
 import { Days, USUAL_DAYS, choices, modelChoices } from '../parts/filters.tsx';
 import { Select } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
+import { useRenewal } from '../live.ts';
 import { PageHead } from '../parts/page-head.tsx';
 import { Tabs } from '../parts/tabs.tsx';
 import { Count, ExportCsv, Facts, OpenButton, Usd } from '../parts/values.tsx';
@@ -21,7 +22,6 @@ import { chatSamples } from '../code-samples.ts';
 import type { Sums, TagRow, TagSums, UsageDays } from '../shapes.ts';
 import { usageColumns } from '../usage-columns.tsx';
 import { daysBetween, seriesByModel } from '../usage-series.ts';
-import { useRenewal } from './overview.tsx';
 
 const VIEWS = [
   ['/console/activity', 'Requests'],
