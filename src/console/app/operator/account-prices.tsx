@@ -1,12 +1,13 @@
 /** The own prices of an account in its drawer, each beside list price and cost. */
 import { marginText } from '../format.ts';
 import { Empty, Loaded, Notice } from '../parts/loaded.tsx';
+import { type Margin, isLoss, priceName } from '../parts/margin.tsx';
 import { type Column, Table, money } from '../parts/table.tsx';
 import { NONE, State } from '../parts/values.tsx';
 import type { Resource } from '../resource.ts';
 import type { PricesResponse } from '../shapes.ts';
 
-type PriceRow = PricesResponse['data'][number]['margins'][number] & { readonly model: string };
+type PriceRow = Margin & { readonly model: string };
 
 /** The prices of this account that differ from the list, or that are below the cost. */
 export function AccountPrices({ prices }: { prices: Resource<PricesResponse> }) {
@@ -42,15 +43,6 @@ export function AccountPrices({ prices }: { prices: Resource<PricesResponse> }) 
       </Loaded>
     </section>
   );
-}
-
-function isLoss({ cost, percent }: PriceRow): boolean {
-  return cost !== null && (percent === null ? Number(cost) > 0 : percent < 0);
-}
-
-function priceName({ kind, tier, above, from }: PriceRow): string {
-  const parts = [kind, tier, above > 0 && `above ${above} tokens`, from && `from ${from} UTC`];
-  return parts.filter(Boolean).join(', ');
 }
 
 const PRICE_COLUMNS: readonly Column<PriceRow>[] = [

@@ -9,6 +9,7 @@ import { PageHead } from '../parts/page-head.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { Copy, Count, Facts, NONE, OpenButton, State, Time, Usd } from '../parts/values.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
+import { type Margin, isLoss, priceName } from '../parts/margin.tsx';
 import { type Column, Table, aside, figure } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import { isOperator } from '../session.ts';
@@ -230,8 +231,6 @@ interface ModelDrawerProps {
   readonly close: () => void;
 }
 
-type Margin = PricesResponse['data'][number]['margins'][number];
-
 const RATE_NAMES: Readonly<Record<string, string>> = {
   RPM: 'Requests per minute',
   RPD: 'Requests per day',
@@ -316,7 +315,7 @@ function ModelDrawer({ model, rates, margins, close }: ModelDrawerProps) {
           <h3>Costs of suppliers in USD</h3>
           <Facts
             of={margins.map((margin) => [
-              marginName(margin),
+              `${priceName(margin)} (${margin.engine})`,
               <MarginValue of={margin} decimals={costDecimals} />,
             ])}
           />
@@ -338,20 +337,14 @@ function ModelDrawer({ model, rates, margins, close }: ModelDrawerProps) {
   );
 }
 
-function marginName({ engine, kind, tier, above, from }: Margin): string {
-  const parts = [kind, tier, above > 0 && `above ${above} tokens`, from && `from ${from} UTC`];
-  return `${parts.filter(Boolean).join(', ')} (${engine})`;
-}
-
 function MarginValue({ of, decimals }: { of: Margin; decimals: number }) {
   const { sold, cost, percent } = of;
-  const isLoss = percent === null ? Number(cost) > 0 : percent < 0;
   const text = percent === null ? 'not sold' : marginText(percent);
   return (
     <span class="num">
       <Usd value={cost} decimals={decimals} /> <span class="soft">sold for</span>{' '}
       <Usd value={sold} decimals={decimals} />
-      <span class="under">margin {isLoss ? <State value={text} tone="bad" /> : text}</span>
+      <span class="under">margin {isLoss(of) ? <State value={text} tone="bad" /> : text}</span>
     </span>
   );
 }
