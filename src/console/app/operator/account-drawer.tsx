@@ -37,34 +37,20 @@ export function AccountDrawer({ id, close, changed }: AccountDrawerProps) {
   return (
     <Overlay kind="drawer" title="Account" close={close}>
       <Loaded from={account}>
-        {({ data }) => (
-          <>
-            <AccountFacts account={data} />
-            {can('billing') && <Movement account={data} path={path} changed={renew} />}
-            {can('billing') && data.id.startsWith('wallet:') && (
-              <Refund account={data} path={path} changed={renew} />
-            )}
-            {can('billing') && TAKES_CARDS && (
-              <RefundCards account={data} path={path} changed={renew} />
-            )}
-            {can('own') && (
-              <Settings
-                account={data}
-                path={path}
-                changed={renew}
-                plans={prices.data?.plans ?? []}
-              />
-            )}
-            {can('own') && (
-              <PriceRules
-                account={data}
-                path={path}
-                changed={renew}
-                sold={prices.data?.data ?? []}
-              />
-            )}
-          </>
-        )}
+        {({ data }) => {
+          const change = { account: data, path, changed: renew };
+          const { plans = [], data: sold = [] } = prices.data ?? {};
+          return (
+            <>
+              <AccountFacts account={data} />
+              {can('billing') && <Movement {...change} />}
+              {can('billing') && data.id.startsWith('wallet:') && <Refund {...change} />}
+              {can('billing') && TAKES_CARDS && <RefundCards {...change} />}
+              {can('own') && <Settings {...change} plans={plans} />}
+              {can('own') && <PriceRules {...change} sold={sold} />}
+            </>
+          );
+        }}
       </Loaded>
       <AccountPrices prices={prices} />
       <AccountKeys keys={keys} path={path} />

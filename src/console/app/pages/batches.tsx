@@ -214,11 +214,9 @@ function BatchDrawer({ id, known, files, close, changed }: BatchDrawerProps) {
   const loaded = useCall<Batch>(known === undefined ? path : undefined);
   return (
     <Overlay kind="drawer" title="Batch" close={close}>
-      {known === undefined ? (
-        <Loaded from={loaded}>{(data) => <BatchFacts batch={data} files={files} />}</Loaded>
-      ) : (
-        <BatchFacts batch={known} files={files} />
-      )}
+      <Loaded from={{ ...loaded, data: known ?? loaded.data }}>
+        {(data) => <BatchFacts batch={data} files={files} />}
+      </Loaded>
       {known !== undefined && isOpen(known) && known.status !== 'cancelling' && (
         <div class="row">
           <DialogButton label="Cancel the batch" class="danger">

@@ -93,11 +93,9 @@ export function ReceiptDrawer({ id, close, known, keyNames }: ReceiptDrawerProps
   }, []);
   return (
     <Overlay kind="drawer" title="Receipt" close={close}>
-      {known === undefined ? (
-        <Loaded from={receipt}>{(data) => <ReceiptFacts receipt={data} />}</Loaded>
-      ) : (
-        <ReceiptFacts receipt={known} keyNames={keyNames} />
-      )}
+      <Loaded from={{ ...receipt, data: known ?? receipt.data }}>
+        {(data) => <ReceiptFacts receipt={data} keyNames={keyNames} />}
+      </Loaded>
     </Overlay>
   );
 }
