@@ -7,7 +7,7 @@ import { CodeBlock } from '../parts/code.tsx';
 import { Confirm } from '../parts/confirm.tsx';
 import { ErrorMessage, useAction } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
-import { State, Time } from '../parts/values.tsx';
+import { OpenButton, State, Time } from '../parts/values.tsx';
 import { Loaded, Notice } from '../parts/loaded.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { type Column, Table } from '../parts/table.tsx';
@@ -115,11 +115,7 @@ function sectionColumns(
   return [
     {
       name: 'Section',
-      show: ({ name }) => (
-        <button type="button" class="link" onClick={() => show(name)}>
-          {name}
-        </button>
-      ),
+      show: ({ name }) => <OpenButton open={() => show(name)}>{name}</OpenButton>,
     },
     {
       name: 'Content',

@@ -6,7 +6,7 @@ import { jsonSamples } from '../code-samples.ts';
 import { durationText, percentText, usdText } from '../format.ts';
 import { Drop } from '../parts/file-drop.tsx';
 import { ErrorMessage, Form, Select, TextArea, useAction } from '../parts/form.tsx';
-import { Bar, State, Time } from '../parts/values.tsx';
+import { Bar, OpenButton, State, Time } from '../parts/values.tsx';
 import { Empty, Failure, Loaded } from '../parts/loaded.tsx';
 import { useResource } from '../resource.ts';
 import type { List, Model } from '../shapes.ts';
@@ -245,13 +245,9 @@ function Jobs({ open, newest }: { open: (job: Job) => void; newest: string | und
             <ul class="jobs">
               {data.map((one) => (
                 <li key={one.queue_id}>
-                  <button
-                    type="button"
-                    class="link"
-                    onClick={() => open({ model: one.model, queue_id: one.queue_id })}
-                  >
+                  <OpenButton open={() => open({ model: one.model, queue_id: one.queue_id })}>
                     <Time iso={one.created_at} />
-                  </button>
+                  </OpenButton>
                   <span class="text">{one.model}</span>
                   <State value={one.status} />
                 </li>
