@@ -7,7 +7,15 @@
  */
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { compare, report, startProcess, stopAll, temporaryFolder } from './harness.ts';
+import {
+  chatBody,
+  compare,
+  report,
+  startGateway,
+  startProcess,
+  stopAll,
+  temporaryFolder,
+} from './harness.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
 const ROWS = Number(process.env['ROWS'] ?? '10000000');
@@ -19,15 +27,6 @@ const DAY_MS = 86_400_000;
 const DAYS = 30;
 
 const upstream = await startProcess('./upstream.ts');
-
-async function farebox(name: string, folder: string, models: number, secret?: string) {
-  const one = await startProcess('./gateway.ts', {
-    args: [upstream.url],
-    env: { FAREBOX_DATA: folder, BENCH_MODELS: String(models) },
-  });
-  const key = secret ?? one.extra['key'] ?? '';
-  return { name, key, ...one, headers: { authorization: `Bearer ${key}` } };
-}
 
 /** Inserts rows as the product writes them, in the order of time, by SQL. */
 function fill(folder: string): void {
@@ -64,21 +63,16 @@ function fill(folder: string): void {
 
 try {
   const grown = temporaryFolder();
-  const made = await farebox('to be filled', grown, 0);
+  const made = await startGateway(upstream, { env: { FAREBOX_DATA: grown } });
   process.kill(made.pid, 'SIGUSR2');
   await waitForEnd(made.pid);
   fill(grown);
+  const env = { FAREBOX_DATA: grown, BENCH_MODELS: String(MODELS) };
   const targets = [
-    await farebox('just set up', temporaryFolder(), 0),
-    await farebox('grown', grown, MODELS, made.key),
+    await startGateway(upstream, { name: 'just set up' }),
+    { ...(await startGateway(upstream, { name: 'grown', env })), headers: made.headers ?? {} },
   ];
-  const body = Buffer.from(
-    JSON.stringify({
-      model: 'bench-model',
-      messages: [{ role: 'user', content: 'a '.repeat(500) }],
-    }),
-  );
-  const load = { path: '/chat/completions', connections: 64, windowMs: 1_000, body };
+  const load = { path: '/chat/completions', connections: 64, windowMs: 1_000, body: chatBody() };
   report(`chat JSON, ${ROWS} receipts`, await compare(targets, load, ROUNDS));
 } finally {
   await stopAll();

@@ -6,7 +6,6 @@
  *
  * Run: node bench/chat-databases.ts. PARTS=rates,costs,alone,bounds,rest selects parts.
  */
-import { execFileSync } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
 import { startPostgres } from '../test/databases/postgres.ts';
 import { type FareboxProcess, removeFolder, startFarebox } from '../test/e2e/farebox-process.ts';
@@ -20,8 +19,11 @@ import { createBudget } from '../src/billing/budgets/budgets.ts';
 import {
   type Load,
   type Target,
+  chatBody,
+  childrenOf,
   compare,
   cpuOf,
+  cpuOfAll,
   median,
   report,
   runWindow,
@@ -132,12 +134,6 @@ async function makeKeys(yaml: string, folder: string, bound: Bound): Promise<str
   }
   await stores.close();
   return keys;
-}
-
-function childrenOf(pid: number): number[] {
-  const lines = execFileSync('ps', ['-A', '-o', 'pid=,ppid=']).toString().split('\n');
-  const pairs = lines.map((line) => line.trim().split(/\s+/).map(Number));
-  return pairs.filter(([, parent]) => parent === pid).flatMap(([child]) => child ?? []);
 }
 
 async function database(name: string): Promise<string> {
@@ -306,7 +302,7 @@ async function reportRest(load: Load): Promise<void> {
     if (target === undefined) throw new Error('No target');
     await runWindow(target, { ...load, windowMs: 2_000 });
     await delay(3_000);
-    const own = (): number => sumOf([target.pid, ...(target.pids ?? [])].map(cpuOf));
+    const own = (): number => cpuOfAll([target.pid, ...(target.pids ?? [])]);
     const before = { sent: await statementsOf(name), cpu: cpuOfPostgres(), own: own() };
     await delay(REST_MS);
     const after = { sent: await statementsOf(name), cpu: cpuOfPostgres(), own: own() };
@@ -322,10 +318,6 @@ async function reportRest(load: Load): Promise<void> {
     );
     await running.pop()?.stop();
   }
-}
-
-function sumOf(figures: readonly number[]): number {
-  return figures.reduce((sum, one) => sum + one, 0);
 }
 
 /** Measures one process with each kind of key, with many callers and with one. */
@@ -382,12 +374,7 @@ async function reportAlone(targets: readonly Measured[], load: Load): Promise<vo
   report('chat JSON, one caller at a time', await compare(alone, quiet, ROUNDS));
 }
 
-const body = Buffer.from(
-  JSON.stringify({
-    model: 'bench-model',
-    messages: [{ role: 'user', content: 'a '.repeat(500) }],
-  }),
-);
+const body = chatBody();
 try {
   await ask('CREATE EXTENSION pg_stat_statements');
   const load = { path: '/chat/completions', connections: CONNECTIONS, windowMs: 1_000, body };

@@ -1,51 +1,35 @@
 /** Non-streaming chats per second and their CPU, compared with a bare undici proxy. */
-import { compare, report, startProcess, stopAll, temporaryFolder } from './harness.ts';
+import { chatBody, compare, report, startPair, startProcess, stopAll } from './harness.ts';
 import { compareByWrk, missingForWrk } from './wrk.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
 const upstream = await startProcess('./fixed-upstream.ts');
-const bare = await startProcess('./bare-proxy.ts', { args: [upstream.url] });
-const gateway = await startProcess('./gateway.ts', {
-  args: [upstream.url],
-  env: { FAREBOX_DATA: temporaryFolder() },
-});
-const targets = [
-  { name: 'bare undici proxy', ...bare },
-  {
-    name: 'farebox (SQLite)',
-    ...gateway,
-    headers: { authorization: `Bearer ${gateway.extra['key']}` },
-  },
-];
-const body = (bytes: number): Buffer =>
-  Buffer.from(
-    JSON.stringify({
-      model: 'bench-model',
-      messages: [{ role: 'user', content: 'a '.repeat(bytes / 2) }],
-    }),
-  );
+const targets = await startPair(upstream);
 try {
   const load = { path: '/chat/completions', connections: 64, windowMs: 1_000 };
-  report('chat JSON, 1 KB prompt', await compare(targets, { ...load, body: body(1_000) }, ROUNDS));
+  report(
+    'chat JSON, 1 KB prompt',
+    await compare(targets, { ...load, body: chatBody(1_000) }, ROUNDS),
+  );
   report(
     'chat JSON, 100 KB prompt',
-    await compare(targets, { ...load, body: body(100_000) }, ROUNDS),
+    await compare(targets, { ...load, body: chatBody(100_000) }, ROUNDS),
   );
   // Most SDKs request compression; the bare proxy forwards the response unchanged.
   const packed = { ...load, headers: { 'accept-encoding': 'gzip, deflate, br' } };
   report(
     'chat JSON, 1 KB prompt, responses in Brotli',
-    await compare(targets, { ...packed, body: body(1_000) }, ROUNDS),
+    await compare(targets, { ...packed, body: chatBody(1_000) }, ROUNDS),
   );
   report(
     'chat JSON, one caller',
-    await compare(targets, { ...load, connections: 1, body: body(1_000) }, ROUNDS),
+    await compare(targets, { ...load, connections: 1, body: chatBody(1_000) }, ROUNDS),
   );
   report(
     'chat JSON, 500 requests a second',
     await compare(
       targets,
-      { ...load, connections: 32, ratePerSecond: 500, body: body(1_000) },
+      { ...load, connections: 32, ratePerSecond: 500, body: chatBody(1_000) },
       ROUNDS,
     ),
   );
@@ -63,7 +47,7 @@ try {
         await compareByWrk(
           targets,
           upstream.pid,
-          { ...byWrk, connections, body: body(bytes) },
+          { ...byWrk, connections, body: chatBody(bytes) },
           ROUNDS,
         ),
       );

@@ -9,13 +9,14 @@
 import { Pool } from 'undici';
 import {
   type Target,
+  chatBody,
   cpuOf,
   median,
   report,
   residentMegabytes,
+  startPair,
   startProcess,
   stopAll,
-  temporaryFolder,
   warmUp,
 } from './harness.ts';
 import { compareByWrk, missingForWrk } from './wrk.ts';
@@ -28,14 +29,7 @@ const PACE_MS = 20;
 const STALL_MS = 100;
 /** Chunks of the upstream: role, words, finish reason, usage, `[DONE]`. */
 const FRAMES = Number(process.env['WORDS'] ?? '64') + 4;
-const BODY = Buffer.from(
-  JSON.stringify({
-    model: 'bench-model',
-    stream: true,
-    stream_options: { include_usage: true },
-    messages: [{ role: 'user', content: 'a '.repeat(500) }],
-  }),
-);
+const BODY = chatBody(1_000, { stream: true, stream_options: { include_usage: true } });
 
 interface Seen {
   readonly frames: number;
@@ -131,19 +125,9 @@ async function idle(target: Target): Promise<number> {
   return grown;
 }
 
-async function pair(paceMs: number): Promise<{ targets: Target[]; upstreamPid: number }> {
+async function pair(paceMs: number) {
   const upstream = await startProcess('./upstream.ts', { env: { PACE_MS: String(paceMs) } });
-  const bare = await startProcess('./bare-proxy.ts', { args: [upstream.url] });
-  const gateway = await startProcess('./gateway.ts', {
-    args: [upstream.url],
-    env: { FAREBOX_DATA: temporaryFolder() },
-  });
-  const headers = { authorization: `Bearer ${gateway.extra['key']}` };
-  const targets = [
-    { name: 'bare', ...bare },
-    { name: 'farebox', ...gateway, headers },
-  ];
-  return { targets, upstreamPid: upstream.pid };
+  return { targets: await startPair(upstream), upstreamPid: upstream.pid };
 }
 
 async function compareSaturated(): Promise<void> {
@@ -159,7 +143,7 @@ async function compareSaturated(): Promise<void> {
     const mine = all[at] ?? [];
     const ratios = mine.map((one, round) => one.perSecond / (all[0]?.[round]?.perSecond ?? 1));
     console.log(
-      `${target.name.padEnd(10)}${median(mine.map((one) => one.perSecond)).toFixed(0)} chunks/s` +
+      `${target.name.padEnd(20)}${median(mine.map((one) => one.perSecond)).toFixed(0)} chunks/s` +
         `   ÷ bare ${median(ratios).toFixed(2)}` +
         `   ${median(mine.map((one) => one.cpu)).toFixed(1)} µs CPU a chunk`,
     );
@@ -184,7 +168,7 @@ async function comparePaced(): Promise<void> {
     const stalls = seen.filter((one) => one.longestGapMs > STALL_MS).length;
     const worst = Math.max(...seen.map((one) => one.longestGapMs));
     console.log(
-      `${target.name.padEnd(10)}first byte p50 ${median(firstBytes).toFixed(2)} ms   lost frames ${lost}` +
+      `${target.name.padEnd(20)}first byte p50 ${median(firstBytes).toFixed(2)} ms   lost frames ${lost}` +
         `   streams with a stall over ${STALL_MS} ms ${stalls}   longest gap ${worst.toFixed(0)} ms` +
         `   ${cpu.toFixed(1)} µs CPU a chunk`,
     );
@@ -195,7 +179,7 @@ async function compareIdle(): Promise<void> {
   const { targets } = await pair(600_000);
   console.log(`\n${IDLE_STREAMS} streams that wait`);
   for (const target of targets) {
-    console.log(`${target.name.padEnd(10)}${(await idle(target)).toFixed(1)} MB resident more`);
+    console.log(`${target.name.padEnd(20)}${(await idle(target)).toFixed(1)} MB resident more`);
   }
 }
 

@@ -24,6 +24,7 @@ import {
   vectorPieces,
 } from '../src/embeddings/embeddings-response.ts';
 import { SVC_PARAMETER_DEFAULTS } from '../src/chat/wire/svc-parameters.ts';
+import { median } from './harness.ts';
 
 const ROUNDS = 15;
 const ROUND_MS = 20;
@@ -44,9 +45,7 @@ function measure(name: string, work: () => void, perCall = 1): void {
     const { user, system } = process.cpuUsage(before);
     rounds.push((user + system) / calls / perCall);
   }
-  rounds.sort((a, b) => a - b);
-  const median = rounds[Math.floor(ROUNDS / 2)] ?? 0;
-  console.log(`${name.padEnd(58)} ${median.toFixed(2).padStart(10)} µs`);
+  console.log(`${name.padEnd(58)} ${median(rounds).toFixed(2).padStart(10)} µs`);
 }
 
 const PROSE =

@@ -8,11 +8,18 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { cpuOf, median, residentMegabytes, stopAll, temporaryFolder } from './harness.ts';
+import { freePort } from '../test/support/free-port.ts';
+import {
+  childrenOf,
+  cpuOf,
+  median,
+  residentMegabytes,
+  stopAll,
+  temporaryFolder,
+} from './harness.ts';
 
 const STARTS = 5;
 /** Longer than the time until the first check of the configuration file, which is the first job. */
@@ -25,14 +32,6 @@ const PROGRAMS = ['bin/farebox.mjs', 'src/main.ts', 'dist/main.js'].filter((path
 );
 const NO_ENGINES = 'embedded: { enabled: false }\ndiscovery: { enabled: false }\n';
 const ENGINES = 'embedded: { download: false }\ndiscovery: { enabled: false }\n';
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  return typeof address === 'object' && address !== null ? address.port : 0;
-}
 
 async function firstResponse(url: string): Promise<void> {
   for (;;) {
@@ -85,17 +84,6 @@ async function measure(program: string, cache: string) {
   const megabytes = residentMegabytes(started.pid);
   await stop(started);
   return { ...started, megabytes };
-}
-
-/** Process ids of the children (Linux), or none elsewhere. */
-function childrenOf(pid: number): number[] {
-  try {
-    const text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim();
-    return text === '' ? [] : text.split(' ').map(Number);
-  } catch {
-    // There is no /proc on this system.
-    return [];
-  }
 }
 
 /** Call it twice: the first start fills the compile cache of the engines, and uses more memory. */

@@ -10,13 +10,14 @@ import { setTimeout as delay } from 'node:timers/promises';
 import {
   type Figures,
   type Target,
+  chatBody,
   medians,
   report,
   residentMegabytes,
   runWindow,
+  startPair,
   startProcess,
   stopAll,
-  temporaryFolder,
   warmUp,
 } from './harness.ts';
 
@@ -26,12 +27,6 @@ const CONNECTIONS = Number(process.env['CONNECTIONS'] ?? '10000');
 const STEP = 200;
 /** After opening and closing: 10,000 connections cost a process of Node 0.6 s to close. */
 const SETTLE_MS = 2_000;
-const BODY = Buffer.from(
-  JSON.stringify({
-    model: 'bench-model',
-    messages: [{ role: 'user', content: 'a '.repeat(500) }],
-  }),
-);
 
 /** Opens connections that have had one response, and then wait. */
 async function openIdle(target: Target): Promise<Socket[]> {
@@ -52,25 +47,12 @@ async function openIdle(target: Target): Promise<Socket[]> {
 }
 
 const upstream = await startProcess('./fixed-upstream.ts');
-const bare = await startProcess('./bare-proxy.ts', { args: [upstream.url] });
-const gateway = await startProcess('./gateway.ts', {
-  args: [upstream.url],
-  env: {
-    FAREBOX_DATA: temporaryFolder(),
-    BENCH_YAML: `http: { maxConnections: ${CONNECTIONS * 8} }`,
-  },
+const targets = await startPair(upstream, {
+  BENCH_YAML: `http: { maxConnections: ${CONNECTIONS * 8} }`,
 });
-const targets: Target[] = [
-  { name: 'bare', ...bare },
-  {
-    name: 'farebox',
-    ...gateway,
-    headers: { authorization: `Bearer ${gateway.extra['key']}` },
-  },
-];
 
 try {
-  const load = { path: '/chat/completions', body: BODY, connections: 64, windowMs: 1_000 };
+  const load = { path: '/chat/completions', body: chatBody(), connections: 64, windowMs: 1_000 };
   const results = new Map<string, Figures>();
   for (const target of targets) {
     await warmUp(target, load);

@@ -6,7 +6,15 @@
  * Run: node bench/durability.ts
  */
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
-import { compare, report, startProcess, stopAll, temporaryFolder } from './harness.ts';
+import {
+  chatBody,
+  compare,
+  report,
+  startGateway,
+  startProcess,
+  stopAll,
+  temporaryFolder,
+} from './harness.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
 const MEMORY = '/dev/shm';
@@ -14,13 +22,14 @@ const MEMORY = '/dev/shm';
 const upstream = await startProcess('./upstream.ts');
 const memory = existsSync(MEMORY) ? mkdtempSync(`${MEMORY}/farebox-bench-`) : temporaryFolder();
 
-async function farebox(name: string, folder: string, flush?: string) {
-  const one = await startProcess('./gateway.ts', {
-    args: [upstream.url],
-    env: { FAREBOX_DATA: folder, ...(flush === undefined ? {} : { BENCH_FLUSH: flush }) },
-    preload: flush === undefined ? [] : ['./flush.ts'],
+function farebox(name: string, folder: string, flush?: string) {
+  const env = { FAREBOX_DATA: folder };
+  if (flush === undefined) return startGateway(upstream, { name, env });
+  return startGateway(upstream, {
+    name,
+    env: { ...env, BENCH_FLUSH: flush },
+    preload: ['./flush.ts'],
   });
-  return { name, ...one, headers: { authorization: `Bearer ${one.extra['key']}` } };
 }
 
 try {
@@ -29,13 +38,7 @@ try {
     await farebox('durable', temporaryFolder()),
     await farebox('durable, 10 ms a flush', temporaryFolder(), '10'),
   ];
-  const body = Buffer.from(
-    JSON.stringify({
-      model: 'bench-model',
-      messages: [{ role: 'user', content: 'a '.repeat(500) }],
-    }),
-  );
-  const load = { path: '/chat/completions', connections: 64, windowMs: 1_000, body };
+  const load = { path: '/chat/completions', connections: 64, windowMs: 1_000, body: chatBody() };
   report('64 callers', await compare(targets, load, ROUNDS));
   report('one caller', await compare(targets, { ...load, connections: 1 }, ROUNDS));
 } finally {

@@ -17,6 +17,7 @@ import type { EngineCall } from '../src/engines/engines.ts';
 import { systemClock } from '../src/core/clock.ts';
 import { systemIds } from '../src/core/ids.ts';
 import { silentLog } from '../src/core/log.ts';
+import { median } from './harness.ts';
 
 const WINDOW_MS = 500;
 const STREAM_CHUNKS = 200;
@@ -97,11 +98,6 @@ async function window(variant: Variant): Promise<Sample> {
     chunksPerSecond: chunks / seconds,
     cpuMicros: (used.user + used.system) / calls,
   };
-}
-
-function median(values: readonly number[]): number {
-  const sorted = values.toSorted((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)] ?? Number.NaN;
 }
 
 /** Interleaves the variants and prints each against the first one. */

@@ -5,24 +5,16 @@
  * Run: node bench/event-loop.ts
  */
 import { once } from 'node:events';
-import { type ChildProcess, fork } from 'node:child_process';
-import { startProcess, stopAll, temporaryFolder } from './harness.ts';
+import { startGateway, startProcess, stopAll } from './harness.ts';
 
 const KIND_MS = 2_500;
 const MEGABYTE = 1024 * 1024;
 
 const upstream = await startProcess('./upstream.ts');
-const gateway: ChildProcess = fork(new URL('./gateway.ts', import.meta.url), [upstream.url], {
-  env: {
-    ...process.env,
-    FAREBOX_DATA: temporaryFolder(),
-    // Limits that let every input reach its handler, and long prompts an engine.
-    BENCH_CONTEXT: '100000000',
-    BENCH_FAILURES: '1000000',
-  },
-  stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+const gateway = await startGateway(upstream, {
+  // Limits that let every input reach its handler, and long prompts an engine.
+  env: { BENCH_CONTEXT: '100000000', BENCH_FAILURES: '1000000' },
 });
-const [{ url, key }] = (await once(gateway, 'message')) as [{ url: string; key: string }];
 
 interface Kind {
   readonly name: string;
@@ -187,11 +179,11 @@ const KINDS: readonly Kind[] = [
 ];
 
 async function send(kind: Kind): Promise<number> {
-  const answer = await fetch(url + kind.path, {
+  const answer = await fetch(gateway.url + kind.path, {
     method: 'POST',
     headers: {
       'content-type': 'application/json',
-      authorization: `Bearer ${key}`,
+      ...gateway.headers,
       ...kind.headers,
     },
     body: kind.body,
@@ -205,14 +197,14 @@ try {
   for (let warm = 0; warm < 300; warm += 1) await send({ ...KINDS[0]! });
   for (const kind of KINDS) {
     const statuses = new Map<number | string, number>();
-    gateway.send('delays-from-here');
+    gateway.child.send('delays-from-here');
     const untilMs = performance.now() + KIND_MS;
     while (performance.now() < untilMs) {
       const status = await send(kind).catch(() => 'closed'); // the server may close the connection of a rejected upload
       statuses.set(status, (statuses.get(status) ?? 0) + 1);
     }
-    const answer = once(gateway, 'message');
-    gateway.send('delays');
+    const answer = once(gateway.child, 'message');
+    gateway.child.send('delays');
     const [{ p99Ms, maxMs }] = (await answer) as [{ p99Ms: number; maxMs: number }];
     const counts = [...statuses].map(([status, count]) => `${count} × ${status}`).join(', ');
     console.log(
@@ -220,8 +212,5 @@ try {
     );
   }
 } finally {
-  const ended = once(gateway, 'exit');
-  gateway.kill('SIGKILL');
-  await ended;
   await stopAll();
 }

@@ -6,7 +6,6 @@
  * the paths that contain the text, FOLDER=path to use the SQLite file of an earlier run again.
  */
 import { addReportDays } from '../src/billing/ledger/ledger.ts';
-import { readFileSync } from 'node:fs';
 import { openStores } from '../src/server/stores.ts';
 import { loadConfig } from '../src/config/config.ts';
 import { systemClock } from '../src/core/clock.ts';
@@ -14,7 +13,7 @@ import { systemIds } from '../src/core/ids.ts';
 import { silentLog } from '../src/core/log.ts';
 import { startPostgres } from '../test/databases/postgres.ts';
 import { DAYS, fillReceipts } from '../test/support/many-receipts.ts';
-import { cpuOf, median, startProcess, stopAll, temporaryFolder } from './harness.ts';
+import { childrenOf, cpuOfAll, median, startGateway, stopAll, temporaryFolder } from './harness.ts';
 
 const ROWS = Number(process.env['ROWS'] ?? '1000000');
 const ONLY = process.env['ONLY'] ?? '';
@@ -68,12 +67,6 @@ function pathsFrom(day: string): string[] {
 }
 
 const FOLDER = process.env['FOLDER'];
-/** CPU time of a server and of the processes that it has started, in microseconds. */
-function cpuOfAll(pid: number): number {
-  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ');
-  return [pid, ...children.filter(Boolean).map(Number)].reduce((sum, one) => sum + cpuOf(one), 0);
-}
-
 const folder = FOLDER ?? temporaryFolder();
 const postgres = IS_POSTGRES ? await startPostgres() : undefined;
 const databaseUrl = postgres?.url('postgres') ?? `sqlite:${folder}/farebox.db`;
@@ -113,10 +106,10 @@ async function prepare(): Promise<string> {
 
 try {
   const secret = await prepare();
-  const farebox = await startProcess('./gateway.ts', {
-    args: ['http://127.0.0.1:9'],
-    env: { FAREBOX_DATA: folder, BENCH_DATABASE: databaseUrl },
-  });
+  const farebox = await startGateway(
+    { url: 'http://127.0.0.1:9' },
+    { env: { FAREBOX_DATA: folder, BENCH_DATABASE: databaseUrl } },
+  );
   const headers = { authorization: `Bearer ${secret}` };
   const firstDay = new Date(Date.now() - (DAYS - 1) * DAY_MS).toISOString().slice(0, 10);
   console.log(`\n${ROWS} receipts of ${DAYS} days, ${IS_POSTGRES ? 'PostgreSQL' : 'SQLite'}`);
@@ -124,7 +117,7 @@ try {
   let slowest = 0;
   for (const path of pathsFrom(firstDay).filter((one) => one.includes(ONLY))) {
     const times: number[] = [];
-    const cpuBefore = cpuOfAll(farebox.pid);
+    const cpuBefore = cpuOfAll([farebox.pid, ...childrenOf(farebox.pid)]);
     let rows = 0;
     for (let round = 0; round < ROUNDS; round += 1) {
       const from = performance.now();
@@ -135,7 +128,8 @@ try {
       rows = (JSON.parse(text) as { data: unknown[] }).data.length;
     }
     const middle = median(times);
-    const cpuMs = (cpuOfAll(farebox.pid) - cpuBefore) / 1_000 / ROUNDS;
+    const cpuMs =
+      (cpuOfAll([farebox.pid, ...childrenOf(farebox.pid)]) - cpuBefore) / 1_000 / ROUNDS;
     slowest = Math.max(slowest, middle);
     console.log(
       `${path.padEnd(68)} ${String(rows).padStart(4)} ${(times[0] ?? 0).toFixed(1).padStart(10)} ${middle.toFixed(1).padStart(10)} ${cpuMs.toFixed(1).padStart(8)}`,

@@ -20,6 +20,8 @@ export interface Target {
   readonly headers?: Readonly<Record<string, string>>;
   /** API keys, one per connection in turn. */
   readonly keys?: readonly string[];
+  /** Headers of the next request of a connection. */
+  readonly headersOf?: (connection: number) => Readonly<Record<string, string>>;
 }
 
 export interface Figures {
@@ -27,6 +29,12 @@ export interface Figures {
   readonly cpuMicroseconds: number;
   readonly p50Ms: number;
   readonly p99Ms: number;
+}
+
+/** A farebox with an API key of its owner. */
+export interface Gateway extends Target {
+  readonly key: string;
+  readonly child: ChildProcess;
 }
 
 const started: ChildProcess[] = [];
@@ -41,7 +49,12 @@ export async function startProcess(
     /** Modules that are loaded before the file. */
     readonly preload?: readonly string[];
   } = {},
-): Promise<{ readonly url: string; readonly pid: number; readonly extra: Record<string, string> }> {
+): Promise<{
+  readonly url: string;
+  readonly pid: number;
+  readonly extra: Record<string, string>;
+  readonly child: ChildProcess;
+}> {
   const child = fork(new URL(file, import.meta.url), [...(options.args ?? [])], {
     env: { ...process.env, ...options.env },
     execArgv: (options.preload ?? []).flatMap((one) => [
@@ -55,7 +68,44 @@ export async function startProcess(
     child.once('message', (value) => resolve(value as { url: string }));
     child.once('exit', (code) => reject(new Error(`${file} ended with ${code}`)));
   });
-  return { url: message.url, pid: child.pid ?? 0, extra: message };
+  return { url: message.url, pid: child.pid ?? 0, extra: message, child };
+}
+
+interface GatewayOptions {
+  readonly name?: string;
+  readonly env?: Record<string, string>;
+  readonly preload?: readonly string[];
+}
+
+/** Starts a farebox in front of an upstream, with a new data folder unless `env` has one. */
+export async function startGateway(
+  upstream: { readonly url: string },
+  { name = 'farebox', env, preload = [] }: GatewayOptions = {},
+): Promise<Gateway> {
+  const { extra, ...gateway } = await startProcess('./gateway.ts', {
+    args: [upstream.url],
+    env: { FAREBOX_DATA: temporaryFolder(), ...env },
+    preload,
+  });
+  const key = extra['key'] ?? '';
+  return { ...gateway, name, key, headers: { authorization: `Bearer ${key}` } };
+}
+
+/** Starts the bare proxy and a farebox in front of the same upstream. */
+export async function startPair(
+  upstream: { readonly url: string },
+  env?: Record<string, string>,
+): Promise<readonly [Target, Gateway]> {
+  const bare = await startProcess('./bare-proxy.ts', { args: [upstream.url] });
+  const gateway = await startGateway(upstream, env === undefined ? {} : { env });
+  return [{ name: 'bare undici proxy', ...bare }, gateway];
+}
+
+/** The body of a chat with a prompt of this length. */
+export function chatBody(promptBytes = 1_000, more: object = {}): Buffer {
+  const content = 'a '.repeat(promptBytes / 2);
+  const messages = [{ role: 'user', content }];
+  return Buffer.from(JSON.stringify({ model: 'bench-model', messages, ...more }));
 }
 
 /** Creates a folder that is removed at the end. */
@@ -104,8 +154,20 @@ export function cpuOf(pid: number): number {
   }
 }
 
-function cpuOfAll(target: Target): number {
-  return [target.pid, ...(target.pids ?? [])].reduce((sum, pid) => sum + cpuOf(pid), 0);
+/** CPU time of several processes together. */
+export function cpuOfAll(pids: readonly number[]): number {
+  return pids.reduce((sum, pid) => sum + cpuOf(pid), 0);
+}
+
+/** Ids of the processes that a process has started (Linux), or none elsewhere. */
+export function childrenOf(pid: number): number[] {
+  try {
+    const text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim();
+    return text === '' ? [] : text.split(' ').map(Number);
+  } catch {
+    // There is no /proc on this system.
+    return [];
+  }
 }
 
 export interface Load {
@@ -126,24 +188,26 @@ export async function runWindow(target: Target, load: Load): Promise<Figures> {
   });
   const latencies: number[] = [];
   const until = performance.now() + load.windowMs;
-  const cpuBefore = cpuOfAll(target);
+  const pids = [target.pid, ...(target.pids ?? [])];
+  const cpuBefore = cpuOfAll(pids);
   const begun = performance.now();
   let next = begun;
   const worker = async (at: number): Promise<void> => {
     const key = target.keys?.[at % target.keys.length];
+    const keyed = key === undefined ? {} : { authorization: `Bearer ${key}` };
     while (performance.now() < until) {
       if (load.ratePerSecond !== undefined) {
         next += 1_000 / load.ratePerSecond;
         await delay(Math.max(0, next - performance.now()));
       }
       const from = performance.now();
-      await requestOnce(pool, target, load, key);
+      await requestOnce(pool, target, load, target.headersOf?.(at) ?? keyed);
       latencies.push(performance.now() - from);
     }
   };
   await Promise.all(Array.from({ length: load.connections }, (_, at) => worker(at)));
   const seconds = (performance.now() - begun) / 1000;
-  const cpu = cpuOfAll(target) - cpuBefore;
+  const cpu = cpuOfAll(pids) - cpuBefore;
   await pool.destroy();
   latencies.sort((a, b) => a - b);
   return {
@@ -158,7 +222,7 @@ function requestOnce(
   pool: Pool,
   target: Target,
   load: Load,
-  key: string | undefined,
+  headers: Readonly<Record<string, string>>,
 ): Promise<void> {
   return new Promise((resolve, reject) => {
     let status = 0;
@@ -171,7 +235,7 @@ function requestOnce(
           'content-type': 'application/json',
           ...load.headers,
           ...target.headers,
-          ...(key === undefined ? {} : { authorization: `Bearer ${key}` }),
+          ...headers,
         },
         body: load.body,
       },

@@ -9,25 +9,25 @@
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { type Target, compare, report, startProcess, stopAll, temporaryFolder } from './harness.ts';
+import { freePort } from '../test/support/free-port.ts';
+import {
+  type Target,
+  chatBody,
+  compare,
+  report,
+  startPair,
+  startProcess,
+  stopAll,
+  temporaryFolder,
+} from './harness.ts';
 import { compareByWrk, missingForWrk } from './wrk.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
 const PORTKEY = '@portkey-ai/gateway@1.15.2';
 const START_SECONDS = 30;
 const INSTALL_SECONDS = 300;
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (address === null || typeof address === 'string') throw new Error('No free port');
-  return address.port;
-}
 
 /** Portkey without authentication, records or billing: it forwards to the host in a header. */
 async function startPortkey(upstreamUrl: string): Promise<Target & { readonly stop: () => void }> {
@@ -65,16 +65,7 @@ const { PEER_URL, PEER_KEY, PEER_PID, UPSTREAM_PORT } = process.env;
 const upstream = await startProcess('./fixed-upstream.ts', {
   env: UPSTREAM_PORT === undefined ? {} : { BENCH_PORT: UPSTREAM_PORT },
 });
-const bare = await startProcess('./bare-proxy.ts', { args: [upstream.url] });
-const gateway = await startProcess('./gateway.ts', {
-  args: [upstream.url],
-  env: { FAREBOX_DATA: temporaryFolder() },
-});
-const authorization = `Bearer ${gateway.extra['key']}`;
-const targets: Target[] = [
-  { name: 'bare undici proxy', ...bare },
-  { name: 'farebox (SQLite)', ...gateway, headers: { authorization } },
-];
+const targets: Target[] = [...(await startPair(upstream))];
 const stops: (() => void)[] = [];
 try {
   if (PEER_URL === undefined) {
@@ -85,11 +76,7 @@ try {
     const headers = PEER_KEY === undefined ? {} : { authorization: `Bearer ${PEER_KEY}` };
     targets.push({ name: 'peer', url: PEER_URL, pid: Number(PEER_PID ?? '0'), headers });
   }
-  const content = 'a '.repeat(500);
-  const body = Buffer.from(
-    JSON.stringify({ model: 'bench-model', messages: [{ role: 'user', content }] }),
-  );
-  const load = { path: '/chat/completions', connections: 64, windowMs: 1_000, body };
+  const load = { path: '/chat/completions', connections: 64, windowMs: 1_000, body: chatBody() };
   report('chat JSON, 1 KB prompt, 64 callers', await compare(targets, load, ROUNDS));
   const missing = missingForWrk();
   if (missing !== undefined) console.log(`\nNo figures by wrk: ${missing}`);

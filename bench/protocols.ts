@@ -8,7 +8,7 @@ import { Session } from 'node:inspector/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Pool } from 'undici';
 import { startTestApp } from '../test/app/test-app.ts';
-import { cpuOf, median, startProcess, stopAll, temporaryFolder } from './harness.ts';
+import { cpuOf, median, startGateway, startProcess, stopAll } from './harness.ts';
 
 const WORDS = 1_000;
 const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
@@ -38,19 +38,21 @@ const PROTOCOLS = [
 
 type Protocol = (typeof PROTOCOLS)[number];
 
-interface Door {
+/** A server and its pool of connections. */
+interface Server {
   readonly url: string;
   readonly key: string;
+  readonly pool: Pool;
 }
 
-async function ask(pool: Pool, door: Door, { path, body }: Protocol, stream: boolean) {
-  const { statusCode, body: answer } = await pool.request({
-    path: new URL(door.url).pathname + path,
+async function send({ url, key, pool }: Server, { path, body }: Protocol, stream: boolean) {
+  const { statusCode, body: response } = await pool.request({
+    path: new URL(url).pathname + path,
     method: 'POST',
-    headers: { authorization: `Bearer ${door.key}`, 'content-type': 'application/json' },
+    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
     body: JSON.stringify({ model: 'bench-model', stream, ...body }),
   });
-  const text = await answer.text();
+  const text = await response.text();
   if (statusCode !== 200) throw new Error(`${path}: ${statusCode} ${text.slice(0, 300)}`);
 }
 
@@ -91,15 +93,15 @@ async function paths(): Promise<void> {
     yaml: `engines: { bench: { url: ${upstream.url} } }\nmodels:\n  - ${model}\n${LIMITS}`,
   });
   const { secret } = await farebox.account('1000');
-  const door = { url: farebox.url, key: secret };
-  const pool = new Pool(new URL(door.url).origin, { connections: 1 });
+  const pool = new Pool(new URL(farebox.url).origin, { connections: 1 });
+  const server = { url: farebox.url, key: secret, pool };
   const session = new Session();
   session.connect();
   await session.post('Profiler.enable');
   for (const protocol of PROTOCOLS) {
     for (const stream of [false, true]) {
       const name = `${protocol.name}${stream ? ', stream of 16 words' : ''}`;
-      await pathOf(session, name, () => ask(pool, door, protocol, stream));
+      await pathOf(session, name, () => send(server, protocol, stream));
     }
   }
   session.disconnect();
@@ -109,16 +111,14 @@ async function paths(): Promise<void> {
 
 async function chunks(): Promise<void> {
   const upstream = await startProcess('./upstream.ts', { env: { WORDS: String(WORDS) } });
-  const env = { FAREBOX_DATA: temporaryFolder() };
-  const gateway = await startProcess('./gateway.ts', { args: [upstream.url], env });
-  const door = { url: gateway.url, key: gateway.extra['key'] ?? '' };
-  const pool = new Pool(new URL(door.url).origin, { connections: STREAMS });
+  const gateway = await startGateway(upstream);
+  const pool = new Pool(new URL(gateway.url).origin, { connections: STREAMS });
+  const server = { ...gateway, pool };
   const figures = new Map<string, number[]>();
   for (let round = 0; round <= ROUNDS; round += 1) {
     for (const protocol of PROTOCOLS) {
       const before = cpuOf(gateway.pid);
-      const asked = Array.from({ length: STREAMS }, () => ask(pool, door, protocol, true));
-      await Promise.all(asked);
+      await Promise.all(Array.from({ length: STREAMS }, () => send(server, protocol, true)));
       const each = (cpuOf(gateway.pid) - before) / (STREAMS * WORDS);
       // The first round is a warm-up.
       if (round > 0) figures.set(protocol.name, [...(figures.get(protocol.name) ?? []), each]);

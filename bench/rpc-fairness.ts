@@ -6,7 +6,7 @@
  * Run: node bench/rpc-fairness.ts
  */
 import { Pool } from 'undici';
-import { startProcess, stopAll, temporaryFolder } from './harness.ts';
+import { startGateway, startProcess, stopAll } from './harness.ts';
 
 const WINDOW_MS = Number(process.env['WINDOW_MS'] ?? '15000');
 const OTHERS = [1, 3, 7];
@@ -21,10 +21,8 @@ const single = JSON.stringify(call(1));
 const batch = JSON.stringify(Array.from({ length: BATCH_ITEMS }, (_, id) => call(id)));
 
 const node = await startProcess('./rpc-node.ts');
-const gateway = await startProcess('./gateway.ts', {
-  args: [node.url],
+const gateway = await startGateway(node, {
   env: {
-    FAREBOX_DATA: temporaryFolder(),
     BENCH_YAML: `rpc:
   networks: { ethereum-mainnet: { upstreams: [{ url: ${node.url}, ratePerSecond: ${ITEMS_PER_SECOND} }] } }
   publicNodes: false
@@ -54,7 +52,7 @@ async function post(key: string, path: string, body: string): Promise<Data> {
 /** Creates an account with credit; returns its key. */
 async function account(name: string): Promise<string> {
   const admin = (path: string, body: object): Promise<Data> =>
-    post(gateway.extra['key'] ?? '', `/api/v1/admin/accounts${path}`, JSON.stringify(body));
+    post(gateway.key, `/api/v1/admin/accounts${path}`, JSON.stringify(body));
   const { id } = (await admin('', { name, plan: 'staff' })).data;
   await admin(`/${id}/credit`, { amountUsd: '1000000', reference: name });
   return (await admin(`/${id}/keys`, { description: name, apiKeyType: 'INFERENCE' })).data.apiKey;

@@ -4,7 +4,7 @@
  *
  * Run: node bench/rpc.ts
  */
-import { compare, report, startProcess, stopAll, temporaryFolder } from './harness.ts';
+import { compare, report, startPair, startProcess, stopAll } from './harness.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
 const BATCH_ITEMS = 100;
@@ -18,27 +18,14 @@ const batch = Buffer.from(
 );
 
 const node = await startProcess('./rpc-node.ts');
-const bare = await startProcess('./bare-proxy.ts', { args: [node.url] });
-const gateway = await startProcess('./gateway.ts', {
-  args: [node.url],
-  env: {
-    FAREBOX_DATA: temporaryFolder(),
-    BENCH_YAML: `rpc:
+const targets = await startPair(node, {
+  BENCH_YAML: `rpc:
   networks: { ethereum-mainnet: { upstreams: [{ url: ${node.url} }] } }
   publicNodes: false
   requestsPerMinute: 100000000
   staffRequestsPerMinute: 100000000
   creditsPerDay: 1000000000000000`,
-  },
 });
-const targets = [
-  { name: 'bare undici proxy', ...bare },
-  {
-    name: 'farebox (SQLite)',
-    ...gateway,
-    headers: { authorization: `Bearer ${gateway.extra['key']}` },
-  },
-];
 try {
   const load = { path: RPC_PATH, connections: 64, windowMs: 1_000 };
   report('RPC, single calls', await compare(targets, { ...load, body: single }, ROUNDS));

@@ -6,7 +6,7 @@
  * Run: node bench/translations.ts
  */
 import { Pool } from 'undici';
-import { cpuOf, median, startProcess, stopAll, temporaryFolder } from './harness.ts';
+import { cpuOf, median, startGateway, startProcess, stopAll } from './harness.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '7');
 const REQUESTS = Number(process.env['REQUESTS'] ?? '300');
@@ -40,10 +40,8 @@ const CALLERS: readonly Caller[] = [
 ];
 
 const upstream = await startProcess('./protocol-upstream.ts');
-const gateway = await startProcess('./gateway.ts', {
-  args: [upstream.url],
+const gateway = await startGateway(upstream, {
   env: {
-    FAREBOX_DATA: temporaryFolder(),
     BENCH_ENGINES: ENGINES.map(
       (name) => `, ${name}: { protocol: ${name}, url: ${upstream.url} }`,
     ).join(''),
@@ -55,13 +53,12 @@ const gateway = await startProcess('./gateway.ts', {
 });
 const base = new URL(gateway.url);
 const pool = new Pool(base.origin, { connections: CONNECTIONS });
-const authorization = `Bearer ${gateway.extra['key'] ?? ''}`;
 
 async function send({ path, body }: Caller, model: Engine, stream: boolean): Promise<void> {
   const { statusCode, body: answer } = await pool.request({
     path: base.pathname + path,
     method: 'POST',
-    headers: { authorization, 'content-type': 'application/json' },
+    headers: { ...gateway.headers, 'content-type': 'application/json' },
     body: JSON.stringify({ model, stream, ...body }),
   });
   const text = await answer.text();

@@ -4,7 +4,6 @@
  */
 import { generateKeyPairSync, randomBytes, sign } from 'node:crypto';
 import { createRequire } from 'node:module';
-import { Pool } from 'undici';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { systemClock } from '../src/core/clock.ts';
 import { systemIds } from '../src/core/ids.ts';
@@ -15,7 +14,17 @@ import { PAYMENTS_MIGRATIONS } from '../src/payments/payments.ts';
 import { SignIn } from '../src/payments/sign-in/sign-in.ts';
 import { openStore } from '../src/db/db.ts';
 import { freePort } from '../test/support/free-port.ts';
-import { cpuOf, startProcess, stopAll, temporaryFolder } from './harness.ts';
+import {
+  type Figures,
+  chatBody,
+  medians,
+  report,
+  runWindow,
+  startGateway,
+  startProcess,
+  stopAll,
+  temporaryFolder,
+} from './harness.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
 const WINDOW_MS = 1_000;
@@ -118,48 +127,6 @@ async function signInCost(name: string, wallet: Wallet): Promise<void> {
   await store.close();
 }
 
-const body = Buffer.from(
-  JSON.stringify({
-    model: 'bench-model',
-    messages: [{ role: 'user', content: 'a '.repeat(500) }],
-  }),
-);
-
-interface Rate {
-  readonly perSecond: number;
-  readonly cpuMicroseconds: number;
-}
-
-async function window(
-  pid: number,
-  headersOf: readonly (() => Record<string, string>)[],
-): Promise<Rate> {
-  const pool = new Pool(origin, { connections: headersOf.length, pipelining: 1 });
-  let count = 0;
-  const untilMs = performance.now() + WINDOW_MS;
-  const begun = performance.now();
-  const cpuBefore = cpuOf(pid);
-  await Promise.all(
-    headersOf.map(async (headers) => {
-      while (performance.now() < untilMs) {
-        const answer = await pool.request({
-          path: '/api/v1/chat/completions',
-          method: 'POST',
-          headers: { 'content-type': 'application/json', ...headers() },
-          body,
-        });
-        const text = await answer.body.text();
-        if (answer.statusCode !== 200) throw new Error(`${answer.statusCode}: ${text}`);
-        count += 1;
-      }
-    }),
-  );
-  const perSecond = count / ((performance.now() - begun) / 1_000);
-  const cpuMicroseconds = (cpuOf(pid) - cpuBefore) / count;
-  await pool.destroy();
-  return { perSecond, cpuMicroseconds };
-}
-
 /** Signs enough proofs for a measurement before it starts. */
 function prepared(wallet: Wallet, count: number): (() => Record<string, string>)[] {
   return Array.from({ length: EACH }, () => {
@@ -168,15 +135,10 @@ function prepared(wallet: Wallet, count: number): (() => Record<string, string>)
   });
 }
 
-const median = (values: readonly number[]): number =>
-  values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? 0;
-
 try {
   const upstream = await startProcess('./upstream.ts');
-  const gateway = await startProcess('./gateway.ts', {
-    args: [upstream.url],
+  const gateway = await startGateway(upstream, {
     env: {
-      FAREBOX_DATA: temporaryFolder(),
       BENCH_PORT: new URL(origin).port,
       BENCH_WALLETS: wallets
         .map(({ address }) => (address.startsWith('0x') ? address.toLowerCase() : address))
@@ -187,33 +149,29 @@ try {
   solana: { payTo: ${solanaWallet().address}, rpcUrl: 'http://127.0.0.1:9/', feePayerKey: ${randomBytes(32).toString('hex')} }`,
     },
   });
-  const keyed = Array.from({ length: WALLETS * EACH }, () => () => ({
-    authorization: `Bearer ${gateway.extra['key']}`,
-  }));
-  await window(gateway.pid, keyed);
-  const keys: Rate[] = [];
-  const signed: Rate[] = [];
+  const connections = WALLETS * EACH;
+  const load = {
+    path: '/chat/completions',
+    body: chatBody(),
+    connections,
+    windowMs: WINDOW_MS,
+  };
+  await runWindow(gateway, load);
+  const keyed: Figures[] = [];
+  const signed: Figures[] = [];
   for (let round = 0; round < ROUNDS; round += 1) {
-    const key = await window(gateway.pid, keyed);
-    const count = Math.ceil((key.perSecond * WINDOW_MS) / 1_000 / keyed.length) + 20;
-    keys.push(key);
-    signed.push(
-      await window(
-        gateway.pid,
-        wallets.flatMap((one) => prepared(one, count)),
-      ),
-    );
+    const figures = await runWindow(gateway, load);
+    keyed.push(figures);
+    const count = Math.ceil((figures.perSecond * WINDOW_MS) / 1_000 / connections) + 20;
+    const next = wallets.flatMap((wallet) => prepared(wallet, count));
+    const headersOf = (at: number) => next[at]?.() ?? {};
+    signed.push(await runWindow({ ...gateway, headers: {}, headersOf }, load));
   }
-  const ratio = median(signed.map(({ perSecond }, at) => perSecond / (keys[at]?.perSecond ?? 1)));
-  for (const [name, rates] of [
-    ['API key', keys],
-    ['wallet', signed],
-  ] as const) {
-    const perSecond = median(rates.map((rate) => rate.perSecond)).toFixed(0);
-    const cpu = median(rates.map((rate) => rate.cpuMicroseconds)).toFixed(0);
-    console.log(`${name}: ${perSecond} chats/s, ${cpu} µs of CPU each`);
-  }
-  console.log(`ratio ${ratio.toFixed(2)} (goal 0.35)`);
+  const results = [
+    ['API key', medians(keyed)],
+    ['wallet', medians(signed)],
+  ] as const;
+  report('chat JSON', new Map(results));
   for (const [index, name] of ['Base', 'Solana'].entries()) {
     const wallet = wallets[index];
     if (wallet !== undefined) await signInCost(name, wallet);
