@@ -6,10 +6,8 @@ import { usdToNano } from '../../src/core/money.ts';
 import type { App } from '../../src/server/server.ts';
 import type { StripeDouble } from '../support/stripe-double.ts';
 import { LIMIT_USD } from './callers.ts';
-import type { Chain } from './chain.ts';
 import { MONTHLY_USD } from './people.ts';
 import { RESULT_NANO } from './rpc-callers.ts';
-import type { Solana } from './solana.ts';
 import type { CallerAccount, Seen, Town } from './town.ts';
 import { DefectFound, NEW_YEAR_MS } from './world.ts';
 
@@ -239,7 +237,10 @@ async function allHaveEnded(app: App, table: string, ends: readonly string[]): P
 }
 
 function chainsOf({ chain, solana }: Town) {
-  return Object.entries({ base: chain, solana }) as ['base' | 'solana', Chain | Solana][];
+  return [
+    ['base', chain],
+    ['solana', solana],
+  ] as const;
 }
 
 /** Sum that accounts have received by a way of payment, without returned payments. */

@@ -1,5 +1,5 @@
 /** Callers of the nodes of the chain: single calls and batches, a third of them with an idempotency key. */
-import { USDC } from './chain.ts';
+import { USDC } from './evm-chain.ts';
 import { send } from './http.ts';
 import type { Town } from './town.ts';
 import { world } from './world.ts';

@@ -50,9 +50,7 @@ export abstract class RpcNode<Block, Chain extends { readonly blocks: readonly B
   >;
 
   /** How JSON writes a value of a result. */
-  protected asJson(_name: string, value: unknown): unknown {
-    return value;
-  }
+  protected readonly asJson?: (name: string, value: unknown) => unknown;
 
   /** The blocks that it knows. */
   get blocks(): readonly Block[] {
@@ -98,8 +96,7 @@ export abstract class RpcNode<Block, Chain extends { readonly blocks: readonly B
       const run = this.methods[method];
       if (run === undefined) throw new RpcError(`the method ${method} does not exist`, NO_METHOD);
       const result: unknown = await Reflect.apply(run, this, params);
-      const asJson = (name: string, value: unknown): unknown => this.asJson(name, value);
-      return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${JSON.stringify(result, asJson)}}`;
+      return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${JSON.stringify(result, this.asJson)}}`;
     } catch (error) {
       if (!(error instanceof RpcError)) throw error;
       const { code, message } = error;

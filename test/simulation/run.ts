@@ -16,7 +16,7 @@ import {
   MODEL,
   REQUESTS_PER_MINUTE,
 } from './callers.ts';
-import { PAY_TO, REFUND_KEY } from './chain.ts';
+import { PAY_TO, REFUND_KEY } from './evm-chain.ts';
 import { MEDIA, closeDatabases } from './disk.ts';
 import { FareboxMachine } from './farebox-machine.ts';
 import { minutesHold } from './limit-oracle.ts';

@@ -97,7 +97,7 @@ export class SolanaNode extends RpcNode<SolanaBlock, Solana> {
 
   #status(id: string): object | null {
     const found = this.#find(id);
-    const isWaiting = this.chain.waiting.has(id);
+    const isWaiting = this.chain.pool.has(id);
     if (this.doesLie ? !isWaiting : found === undefined) return null;
     const { slot, height } = found?.block ?? this.head;
     const isFinal = this.doesLie || this.head.height - height >= FINAL_SLOTS;

@@ -2,21 +2,24 @@
  * Solana with USDC in the world: slots, a pool of transactions, and forks. It checks the signatures, the
  * blockhash and the balance of each transaction, and runs its transfers of tokens.
  */
-import { hash, verify } from 'node:crypto';
+import { createPublicKey, verify } from 'node:crypto';
 import {
   type Address,
-  type KeyPairSigner,
   address,
-  createKeyPairSignerFromPrivateKeyBytes,
   decompileTransactionMessage,
-  getAddressEncoder,
   getBase58Decoder,
+  getBase58Encoder,
   getCompiledTransactionMessageDecoder,
-  getTransactionDecoder,
 } from '@solana/kit';
 import { TOKEN_PROGRAM_ADDRESS, findAssociatedTokenPda } from '@solana-program/token';
-import { ed25519Key } from './edges.ts';
-import { Machine, world } from './world.ts';
+import {
+  decodeWire,
+  messageHash,
+  readSolanaKey,
+  transactionId,
+} from '../../src/payments/solana/chain.ts';
+import { Chain } from './chain.ts';
+import { world } from './world.ts';
 
 export const SOLANA_USDC = address('EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v');
 const SLOT_MS = 800;
@@ -24,12 +27,11 @@ export const FINAL_SLOTS = 32;
 /** A transaction runs in a block at most so far above that of its blockhash. */
 export const BLOCKHASH_LIFE = 150;
 const TRANSFER_CHECKED = 12;
-const TREASURY_UNITS = 1_000_000_000_000n;
 /** Seeds of keys of the operator. */
 export const SOLANA_KEYS = { feePayer: '44'.repeat(32), refunds: '55'.repeat(32) };
 const RECEIVER = '66'.repeat(32);
 
-export interface Landed {
+interface Landed {
   readonly id: string;
   readonly wire: string;
   /** The SHA-256 of its message. */
@@ -46,68 +48,32 @@ export interface SolanaBlock {
   readonly seconds: number;
   readonly landed: readonly Landed[];
   /** Units by token account. */
-  readonly balances: ReadonlyMap<string, bigint>;
+  readonly balances: Map<string, bigint>;
 }
 
 type Message = ReturnType<typeof readWire>;
 
-export class Solana {
-  readonly #machine = new Machine('solana');
-  readonly #pool = new Map<string, string>();
-  readonly blocks: SolanaBlock[] = [];
+/** Transactions wait in base64, by their ids. */
+export class Solana extends Chain<SolanaBlock, string> {
   #slot = 1_000;
   /** Token accounts whose owners spend all they have in the next block. */
   readonly #emptied = new Set<string>();
-  /** Units of each payment that any branch has ever contained, by message. */
-  readonly #received = new Map<string, bigint>();
   /** Owner of the token account that receives all payments. */
   payTo!: Address;
   #receiver = '';
-  #treasury = '';
+
+  constructor() {
+    super('Solana', SLOT_MS, FINAL_SLOTS);
+  }
 
   async start(): Promise<void> {
     this.#add([], new Map());
-    for (let at = 0; at < FINAL_SLOTS; at += 1) this.#produce();
-    this.payTo = (await signerOf(RECEIVER)).address;
-    this.#receiver = await this.mint(this.payTo, 0n);
-    this.#treasury = await this.mint((await signerOf(SOLANA_KEYS.refunds)).address, TREASURY_UNITS);
-    const next = (): void => {
-      this.#produce();
-      world().schedule(SLOT_MS, next, this.#machine);
-    };
-    world().schedule(SLOT_MS, next, this.#machine);
-  }
-
-  /** Returns the token account of the owner, with so many units in all blocks. */
-  async mint(owner: Address, units: bigint): Promise<string> {
-    const account = await tokenAccountOf(owner);
-    for (const { balances } of this.blocks) (balances as Map<string, bigint>).set(account, units);
-    return account;
-  }
-
-  get head(): SolanaBlock {
-    return this.blocks.at(-1)!;
-  }
-
-  /** Units of payments in the chain. */
-  get received(): bigint {
-    return this.head.balances.get(this.#receiver)!;
-  }
-
-  get refunded(): bigint {
-    return TREASURY_UNITS - this.head.balances.get(this.#treasury)!;
-  }
-
-  get everReceived(): bigint {
-    return [...this.#received.values()].reduce((sum, units) => sum + units, 0n);
-  }
-
-  hasEverReceived(wire: string): boolean {
-    return this.#received.has(readWire(wire).hash);
-  }
-
-  get waiting(): ReadonlyMap<string, string> {
-    return this.#pool;
+    for (let at = 0; at < FINAL_SLOTS; at += 1) this.produce();
+    this.payTo = (await readSolanaKey(RECEIVER)).address;
+    this.#receiver = await tokenAccountOf(this.payTo);
+    const treasury = (await readSolanaKey(SOLANA_KEYS.refunds)).address;
+    this.open(this.#receiver, await tokenAccountOf(treasury));
+    this.produceRegularly();
   }
 
   empty(account: string): void {
@@ -116,61 +82,45 @@ export class Solana {
 
   /** Accepts a transaction for a later block, and returns its id. */
   accept(wire: string): string {
-    const { id } = readWire(wire);
+    const id = transactionId(decodeWire(wire));
     // Leaders drop some transactions.
-    if (!world().random.once(8)) this.#pool.set(id, wire);
+    if (!world().random.once(8)) this.pool.set(id, wire);
     return id;
   }
 
-  /** Another branch replaces the newest blocks. Half of their transactions are lost. */
-  reorganise(depth: number): void {
-    const from = Math.max(this.blocks.length - depth, this.blocks.length - FINAL_SLOTS + 1);
-    const dropped = this.blocks.splice(from);
-    world().note(`Solana drops ${dropped.length} blocks`);
-    for (const { landed } of dropped) {
-      for (const { id, wire } of landed) if (world().random.once(2)) this.#pool.set(id, wire);
-    }
-    for (let left = dropped.length; left > 0; left -= 1) this.#produce();
+  /** Half of the transactions are lost. */
+  protected override drop({ landed }: SolanaBlock): void {
+    for (const { id, wire } of landed) if (world().random.once(2)) this.pool.set(id, wire);
   }
 
-  #produce(): void {
+  protected override produce(): void {
     const { random } = world();
     const balances = new Map(this.head.balances);
     for (const account of this.#emptied) balances.set(account, 0n);
     this.#emptied.clear();
     const landed: Landed[] = [];
-    for (const [id, wire] of this.#pool) {
+    for (const [id, wire] of this.pool) {
       if (random.once(3)) continue;
-      this.#pool.delete(id);
+      this.pool.delete(id);
       const message = readWire(wire);
       if (problemOf(message, this.blocks, landed) !== undefined) continue;
       const units = transfer(message, balances);
       if (units !== undefined && message.transfer?.to === this.#receiver)
-        this.#received.set(message.hash, units);
+        this.payments.set(message.hash, units);
       const { hash: own, transfer: moved } = message;
       landed.push({ id, wire, hash: own, from: moved?.from, hasFailed: units === undefined });
     }
     this.#add(landed, balances);
   }
 
-  #add(landed: readonly Landed[], balances: ReadonlyMap<string, bigint>): void {
-    const { random, nowMs } = world();
+  #add(landed: readonly Landed[], balances: Map<string, bigint>): void {
+    const { random, seconds } = world();
     // Some slots have no block.
     this.#slot += random.once(10) ? 2 : 1;
-    this.blocks.push({
-      slot: this.#slot,
-      height: this.blocks.length,
-      blockhash: getBase58Decoder().decode(random.bytes(32)),
-      seconds: Math.floor(nowMs / 1_000),
-      landed,
-      balances,
-    });
+    const blockhash = getBase58Decoder().decode(random.bytes(32));
+    const { length: height } = this.blocks;
+    this.blocks.push({ slot: this.#slot, height, blockhash, seconds, landed, balances });
   }
-}
-
-/** The key of a seed in hexadecimal digits. */
-export async function signerOf(seed: string): Promise<KeyPairSigner> {
-  return await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(seed, 'hex'));
 }
 
 export async function tokenAccountOf(owner: Address): Promise<Address> {
@@ -178,22 +128,19 @@ export async function tokenAccountOf(owner: Address): Promise<Address> {
   return (await findAssociatedTokenPda({ ...token, owner }))[0];
 }
 
-/** The parts of a transaction in base64 that matter here. Its id is its first signature. */
+/** The parts of a transaction in base64 that matter here. */
 function readWire(wire: string) {
-  const { messageBytes, signatures } = getTransactionDecoder().decode(Buffer.from(wire, 'base64'));
-  const compiled = getCompiledTransactionMessageDecoder().decode(messageBytes);
+  const transaction = decodeWire(wire);
+  const compiled = getCompiledTransactionMessageDecoder().decode(transaction.messageBytes);
   const { instructions } = decompileTransactionMessage(compiled);
   const found = instructions.find(
     (one) => one.programAddress === TOKEN_PROGRAM_ADDRESS && one.data?.[0] === TRANSFER_CHECKED,
   );
-  const bytes = Uint8Array.from(messageBytes);
   const [from, , to] = found?.accounts ?? [];
-  const signer = Object.values(signatures)[0];
   return {
-    id: signer ? getBase58Decoder().decode(signer) : '',
-    hash: hash('sha256', bytes),
-    bytes,
-    signatures,
+    hash: messageHash(transaction),
+    bytes: Uint8Array.from(transaction.messageBytes),
+    signatures: transaction.signatures,
     blockhash: compiled.lifetimeToken,
     transfer: found && {
       from: String(from?.address),
@@ -213,7 +160,8 @@ function problemOf(
   const recent = [...blocks.slice(-BLOCKHASH_LIFE).flatMap((block) => block.landed), ...landed];
   if (recent.some((one) => one.hash === own)) return 'AlreadyProcessed';
   const isSigned = Object.entries(signatures).every(([signer, signature]) => {
-    const key = ed25519Key(Uint8Array.from(getAddressEncoder().encode(address(signer))));
+    const x = Buffer.from(getBase58Encoder().encode(signer)).toString('base64url');
+    const key = createPublicKey({ key: { kty: 'OKP', crv: 'Ed25519', x }, format: 'jwk' });
     return signature !== null && verify(null, bytes, key, signature);
   });
   return isSigned ? undefined : 'SignatureFailure';

@@ -91,7 +91,9 @@ export async function strike(town: Town, { kind, forMs, strength }: Fault): Prom
     }
     case 'reorganisation':
       await moment('cancellation', CANCELLED_MS);
-      return random.pick([chain, solana]).reorganise(Math.ceil(1 + strength * MAX_DROPPED));
+      // A longer branch of the EVM chain wins.
+      const chosen = random.pick([chain, solana]);
+      return chosen.reorganise(Math.ceil(1 + strength * MAX_DROPPED), chosen === chain ? 1 : 0);
     case 'lagging node':
       return during(node, { frozen: [...node.blocks] as never[] }); // the blocks of its chain
     case 'lying node':

@@ -1,8 +1,8 @@
 /** State of a run: its machines, the accounts of its callers, and the responses that people received. */
 import { StripeDouble, type StripeEvent } from '../support/stripe-double.ts';
-import { Chain } from './chain.ts';
-import { ChainNode } from './chain-node.ts';
 import type { SimulatedPostgres } from './database.ts';
+import { EvmChain } from './evm-chain.ts';
+import { EvmNode } from './evm-node.ts';
 import type { FareboxMachine } from './farebox-machine.ts';
 import { ModelServer } from './model-server.ts';
 import type { CallerPlan, Plan } from './plan.ts';
@@ -59,8 +59,8 @@ export class Town {
   readonly database: SimulatedPostgres | undefined;
   readonly fareboxes: FareboxMachine[] = [];
   readonly models = MODEL_PORTS.map((port) => new ModelServer(port));
-  readonly chain = new Chain();
-  readonly nodes = NODE_PORTS.map((port) => new ChainNode(this.chain, port));
+  readonly chain = new EvmChain();
+  readonly nodes = NODE_PORTS.map((port) => new EvmNode(this.chain, port));
   readonly solana = new Solana();
   readonly solanaNodes = SOLANA_PORTS.map((port) => new SolanaNode(this.solana, port));
   readonly stripeMachine = new Machine('card processor');

@@ -1,13 +1,8 @@
 /** Owners of wallets with USDC, on an EVM chain or on Solana. */
 import {
-  appendTransactionMessageInstructions,
   blockhash,
-  createTransactionMessage,
   getBase64EncodedWireTransaction,
   partiallySignTransactionMessageWithSigners,
-  pipe,
-  setTransactionMessageFeePayer,
-  setTransactionMessageLifetimeUsingBlockhash,
   address as solanaAddress,
 } from '@solana/kit';
 import { getTransferCheckedInstruction } from '@solana-program/token';
@@ -15,10 +10,11 @@ import { toHex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { transferTypedData } from '../../src/payments/evm/chain.ts';
 import { SOLANA } from '../../src/payments/networks.ts';
+import { messageHash, readSolanaKey } from '../../src/payments/solana/chain.ts';
 import { type ChatKind, chat, chatKind } from './callers.ts';
-import { OFFER, PAY_TO, seconds } from './chain.ts';
+import { OFFER, PAY_TO } from './evm-chain.ts';
 import { send } from './http.ts';
-import { BLOCKHASH_LIFE, SOLANA_KEYS, SOLANA_USDC, signerOf, tokenAccountOf } from './solana.ts';
+import { BLOCKHASH_LIFE, SOLANA_KEYS, SOLANA_USDC, tokenAccountOf } from './solana.ts';
 import type { Town } from './town.ts';
 import { videoBody } from './video-callers.ts';
 import { DefectFound, world } from './world.ts';
@@ -54,7 +50,7 @@ function headerOf(offer: object, payload: object): string {
 export async function evmWallet({ chain, wallets }: Town): Promise<Wallet> {
   const { random } = world();
   const account = privateKeyToAccount(toHex(random.bytes(32)));
-  chain.mint(account.address, FUNDS);
+  chain.mint(account.address.toLowerCase(), FUNDS);
   wallets.push(account.address);
   return async (units) => {
     const nonce = toHex(random.bytes(32));
@@ -63,7 +59,7 @@ export async function evmWallet({ chain, wallets }: Town): Promise<Wallet> {
       to: PAY_TO,
       value: String(units),
       validAfter: '0',
-      validBefore: String(seconds() + VALID_SECONDS),
+      validBefore: String(world().seconds + VALID_SECONDS),
       nonce,
     };
     const typed = transferTypedData(OFFER, authorization as never); // viem converts the numbers
@@ -71,7 +67,7 @@ export async function evmWallet({ chain, wallets }: Town): Promise<Wallet> {
     return {
       header: headerOf(OFFER, { authorization, signature }),
       wasReceived: () => chain.hasEverReceived(nonce),
-      cancel: () => chain.cancel(account.address, nonce),
+      cancel: () => chain.cancel({ from: account.address, nonce }),
     };
   };
 }
@@ -79,53 +75,38 @@ export async function evmWallet({ chain, wallets }: Town): Promise<Wallet> {
 /** Cancels a payment by moving all of its money elsewhere. */
 export async function solanaWallet({ solana, wallets }: Town): Promise<Wallet> {
   const { random } = world();
-  const signer = await signerOf(random.bytes(32).toString('hex'));
-  const source = solanaAddress(await solana.mint(signer.address, FUNDS));
+  const authority = await readSolanaKey(random.bytes(32).toString('hex'));
+  const source = await tokenAccountOf(authority.address);
+  solana.mint(source, FUNDS);
   const destination = await tokenAccountOf(solana.payTo);
-  const feePayer = (await signerOf(SOLANA_KEYS.feePayer)).address;
-  const offer = {
-    network: SOLANA,
-    asset: SOLANA_USDC,
-    payTo: solana.payTo,
-    extra: { feePayer },
-  };
-  wallets.push(signer.address);
-  return async (units) => {
-    if (solana.head.balances.get(source)! < FUNDS / 2n) await solana.mint(signer.address, FUNDS);
+  const feePayer = (await readSolanaKey(SOLANA_KEYS.feePayer)).address;
+  const { payTo } = solana;
+  const offer = { network: SOLANA, asset: SOLANA_USDC, payTo, extra: { feePayer } };
+  wallets.push(authority.address);
+  return async (amount) => {
+    if (solana.head.balances.get(source)! < FUNDS / 2n) solana.mint(source, FUNDS);
     const { blockhash: recent, height } = solana.blocks.at(-random.between(1, MAX_BLOCKS_AGO))!;
-    const lifetime = {
-      blockhash: blockhash(recent),
-      lastValidBlockHeight: BigInt(height + BLOCKHASH_LIFE),
+    const payment = { source, mint: SOLANA_USDC, destination, authority, amount, decimals: 6 };
+    const message = {
+      version: 0 as const,
+      feePayer: { address: feePayer },
+      lifetimeConstraint: {
+        blockhash: blockhash(recent),
+        lastValidBlockHeight: BigInt(height + BLOCKHASH_LIFE),
+      },
+      instructions: [
+        // Limit of compute units, and their price.
+        { programAddress: COMPUTE_BUDGET, data: Uint8Array.of(2, 0x20, 0x4e, 0, 0) },
+        { programAddress: COMPUTE_BUDGET, data: Uint8Array.of(3, 1, 0, 0, 0, 0, 0, 0, 0) },
+        getTransferCheckedInstruction(payment),
+        { programAddress: MEMO, data: Buffer.from(random.bytes(NONCE_BYTES).toString('hex')) },
+      ],
     };
-    const transfer = getTransferCheckedInstruction({
-      source,
-      mint: SOLANA_USDC,
-      destination,
-      authority: signer,
-      amount: units,
-      decimals: 6,
-    });
-    const message = pipe(
-      createTransactionMessage({ version: 0 }),
-      (one) => setTransactionMessageFeePayer(feePayer, one),
-      (one) => setTransactionMessageLifetimeUsingBlockhash(lifetime, one),
-      (one) =>
-        appendTransactionMessageInstructions(
-          [
-            // Limit of compute units, and their price.
-            { programAddress: COMPUTE_BUDGET, data: Uint8Array.of(2, 0x20, 0x4e, 0, 0) },
-            { programAddress: COMPUTE_BUDGET, data: Uint8Array.of(3, 1, 0, 0, 0, 0, 0, 0, 0) },
-            transfer,
-            { programAddress: MEMO, data: Buffer.from(toHex(random.bytes(NONCE_BYTES)).slice(2)) },
-          ],
-          one,
-        ),
-    );
     const signed = await partiallySignTransactionMessageWithSigners(message);
-    const transaction = getBase64EncodedWireTransaction(signed);
+    const id = messageHash(signed);
     return {
-      header: headerOf(offer, { transaction }),
-      wasReceived: () => solana.hasEverReceived(transaction),
+      header: headerOf(offer, { transaction: getBase64EncodedWireTransaction(signed) }),
+      wasReceived: () => solana.hasEverReceived(id),
       cancel: () => solana.empty(source),
     };
   };

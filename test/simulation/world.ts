@@ -147,6 +147,10 @@ export class World {
     return this.nowMs - this.#startedMs;
   }
 
+  get seconds(): number {
+    return Math.floor(this.nowMs / 1_000);
+  }
+
   schedule(afterMs: number, run: () => void, machine = this.here): Timer {
     const event = new WorldEvent(machine, run);
     this.#add(this.nowMs + Math.max(0, Math.floor(afterMs)), event);

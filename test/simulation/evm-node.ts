@@ -13,7 +13,7 @@ import {
 import { TOKEN_ABI, tokenDomain } from '../../src/payments/evm/chain.ts';
 import {
   type Block,
-  type Chain,
+  type EvmChain,
   FINAL_DEPTH,
   type Mined,
   OFFER,
@@ -22,7 +22,7 @@ import {
   placeOf,
   transfer,
   transferIfValid,
-} from './chain.ts';
+} from './evm-chain.ts';
 import { RpcError, RpcNode } from './rpc-node.ts';
 import { world } from './world.ts';
 
@@ -35,8 +35,9 @@ const FAR = 1_000_000;
 /** Begins the addresses of contracts with a code that is streamed. */
 const CONTRACTS = '0x0000';
 const LONG_CODE = `0x${'00'.repeat(600_000)}`;
-/** Codes of errors. */
+/** Code of an error. */
 const REJECTED = -32_000;
+
 interface Call {
   readonly to?: string;
   readonly data?: Hex;
@@ -51,10 +52,9 @@ interface Filter {
   readonly toBlock: Hex;
 }
 
-export class ChainNode extends RpcNode<Block, Chain> {
-  protected override asJson(name: string, value: unknown): unknown {
-    return asHex(name, value);
-  }
+export class EvmNode extends RpcNode<Block, EvmChain> {
+  protected override readonly asJson = (_name: string, value: unknown): unknown =>
+    typeof value === 'number' || typeof value === 'bigint' ? numberToHex(value) : value;
 
   protected override readonly methods = {
     eth_chainId: () => CHAIN_ID,
@@ -86,20 +86,19 @@ export class ChainNode extends RpcNode<Block, Chain> {
   #view({ to = '', data, input }: Call): Hex {
     const call = data ?? input ?? '0x';
     if (!isToken(to)) return '0x';
-    const { state } = this.head;
     const { functionName, args } = decoded(call);
     if (functionName === 'DOMAIN_SEPARATOR') return domainSeparator({ domain: tokenDomain(OFFER) });
     if (functionName === 'authorizationState') {
-      const result = this.doesLie !== state.used.has(placeOf(...args));
+      const result = this.doesLie !== this.head.used.has(placeOf(...args));
       return encodeFunctionResult({ abi: TOKEN_ABI, functionName, result });
     }
-    transfer(call, copyOf(state));
+    transfer(call, copyOf(this.head));
     return '0x';
   }
 
   #nonceOf(address: string, isPending: boolean): number {
     if (this.doesLie) return FAR;
-    let next = this.head.state.nonces.get(address) ?? 0;
+    let next = this.head.nonces.get(address) ?? 0;
     if (!isPending) return next;
     const own = [...this.chain.pool.values()].filter(({ from }) => from === address);
     while (own.some(({ nonce }) => nonce === next)) next += 1;
@@ -115,8 +114,7 @@ export class ChainNode extends RpcNode<Block, Chain> {
     const from = sender.toLowerCase();
     const { nonce = 0, to, data = '0x', maxFeePerGas = 0n } = parsed;
     if (pool.has(hash)) throw new RpcError('already known', REJECTED);
-    if (nonce < (this.head.state.nonces.get(from) ?? 0))
-      throw new RpcError('nonce too low', REJECTED);
+    if (nonce < (this.head.nonces.get(from) ?? 0)) throw new RpcError('nonce too low', REJECTED);
     const same = [...pool.values()].find((one) => one.from === from && one.nonce === nonce);
     if (same !== undefined && maxFeePerGas * 10n < same.maxFeePerGas * 11n) {
       throw new RpcError('replacement transaction underpriced', REJECTED);
@@ -134,7 +132,7 @@ export class ChainNode extends RpcNode<Block, Chain> {
     }
     const waiting = this.chain.pool.get(hash);
     if (!this.doesLie || waiting === undefined) return undefined;
-    const logs = transferIfValid(waiting.data, copyOf(this.head.state));
+    const logs = transferIfValid(waiting.data, copyOf(this.head));
     return { block: this.head, mined: { ...waiting, logs } };
   }
 
@@ -142,15 +140,8 @@ export class ChainNode extends RpcNode<Block, Chain> {
     const found = this.#find(hash);
     const one = found?.mined ?? this.chain.pool.get(hash);
     if (one === undefined) return null;
-    return {
-      hash,
-      from: one.from,
-      to: one.to,
-      nonce: one.nonce,
-      input: one.data,
-      blockHash: found?.block.hash ?? null,
-      blockNumber: found?.block.number ?? null,
-    };
+    const { from, to, nonce, data: input } = one;
+    return { hash, from, to, nonce, input, ...placeOfBlock(found?.block) };
   }
 
   #receipt(hash: Hex): object | null {
@@ -159,8 +150,7 @@ export class ChainNode extends RpcNode<Block, Chain> {
     const { block, mined } = found;
     return {
       transactionHash: hash,
-      blockHash: block.hash,
-      blockNumber: block.number,
+      ...placeOfBlock(block),
       from: mined.from,
       to: mined.to,
       gasUsed: GAS,
@@ -192,10 +182,6 @@ function isEqual(hex: string, other: string | undefined): boolean {
   return hex.toLowerCase() === other?.toLowerCase();
 }
 
-function asHex(_name: string, value: unknown): unknown {
-  return typeof value === 'number' || typeof value === 'bigint' ? numberToHex(value) : value;
-}
-
 function decoded(data: Hex) {
   try {
     return decodeFunctionData({ abi: TOKEN_ABI, data });
@@ -206,14 +192,13 @@ function decoded(data: Hex) {
 
 function blockOf(block: Block | undefined): object | null {
   if (block === undefined) return null;
-  return {
-    number: block.number,
-    hash: block.hash,
-    parentHash: block.parentHash,
-    timestamp: block.seconds,
-    baseFeePerGas: BASE_FEE,
-    transactions: block.mined.map(({ hash }) => hash),
-  };
+  const { number, hash, parentHash, seconds: timestamp, mined } = block;
+  const transactions = mined.map((one) => one.hash);
+  return { number, hash, parentHash, timestamp, baseFeePerGas: BASE_FEE, transactions };
+}
+
+function placeOfBlock(block: Block | undefined) {
+  return { blockHash: block?.hash ?? null, blockNumber: block?.number ?? null };
 }
 
 function logsOf(block: Block, { hash, logs = [] }: Mined) {
@@ -222,8 +207,7 @@ function logsOf(block: Block, { hash, logs = [] }: Mined) {
   return logs.map((log, at) => ({
     ...log,
     address: getAddress(USDC),
-    blockHash: block.hash,
-    blockNumber: block.number,
+    ...placeOfBlock(block),
     transactionHash: hash,
     transactionIndex: 0,
     logIndex: first + at,
