@@ -141,69 +141,43 @@ function immediateFiles(): Record<string, unknown> {
   return replaced;
 }
 
-/** Streams of files; a full disk takes nothing more. */
+/** A function for streams of files, which calls back at once. A full disk takes nothing more. */
+function streamFile(name: 'open' | 'read' | 'write' | 'close') {
+  const work = name === 'open' ? openedFile : fs[`${name}Sync`];
+  return (...parameters: unknown[]): void => {
+    const done = parameters.pop() as Callback; // the last parameter, as of all functions with callbacks
+    if (name === 'write' && world().weather.isFull) return done(diskFull(), 0);
+    done(null, Reflect.apply(work, fs, parameters), parameters[1]);
+  };
+}
+
 const STREAM_FILES = {
-  open: (path: string, flags: string, _mode: number, done: (error: null, file: number) => void) =>
-    done(null, openedFile(path, flags)),
-  read: (
-    file: number,
-    into: Buffer,
-    offset: number,
-    length: number,
-    position: number | null,
-    done: (error: null, bytes: number, into: Buffer) => void,
-  ) => done(null, fs.readSync(file, into, offset, length, position), into),
-  write: (
-    file: number,
-    data: Buffer,
-    offset: number,
-    length: number,
-    position: number | null,
-    done: (error: Error | null, bytes: number) => void,
-  ) => {
-    if (world().weather.isFull) return done(diskFull(), 0);
-    done(null, fs.writeSync(file, data, offset, length, position));
-  },
-  close: (file: number, done: (error: null) => void) => {
-    fs.closeSync(file);
-    done(null);
-  },
-};
-
-const keyObjects = new WeakMap<CryptoKey, crypto.KeyObject>();
-
-/** The part of `crypto.subtle` that clients of Solana need, without threads. All keys are Ed25519. */
-const IMMEDIATE_CRYPTO = {
-  digest: async (name: string, data: Uint8Array) =>
-    bufferOf(crypto.createHash(name.replace('-', '')).update(data).digest()),
-  importKey: async (
-    format: 'jwk' | 'pkcs8' | 'raw',
-    data: crypto.webcrypto.JsonWebKey & Uint8Array,
-    _name: string,
-    isExtractable: boolean,
-    usages: crypto.webcrypto.KeyUsage[],
-  ) => {
-    const key =
-      format === 'jwk'
-        ? crypto.createPublicKey({ key: data, format })
-        : format === 'raw'
-          ? ed25519Key(data)
-          : crypto.createPrivateKey({ key: Buffer.from(data), format: 'der', type: format });
-    const imported = key.toCryptoKey('Ed25519', isExtractable, usages);
-    keyObjects.set(imported, key);
-    return imported;
-  },
-  exportKey: async (format: string, key: CryptoKey) => {
-    const exported = keyObjects.get(key)!.export({ format: 'jwk' });
-    return format === 'jwk' ? exported : bufferOf(Buffer.from(exported.x ?? '', 'base64url'));
-  },
-  sign: async (_name: string, key: CryptoKey, data: Uint8Array) =>
-    bufferOf(crypto.sign(null, data, keyObjects.get(key)!)),
-  verify: async (_name: string, key: CryptoKey, signature: Uint8Array, data: Uint8Array) =>
-    verify(null, data, keyObjects.get(key)!, signature),
+  open: streamFile('open'),
+  read: streamFile('read'),
+  write: streamFile('write'),
+  close: streamFile('close'),
 };
 
 const { verify } = crypto;
+const { subtle } = globalThis.crypto;
+const importKey = subtle.importKey.bind(subtle) as (...parameters: unknown[]) => Promise<CryptoKey>;
+
+/** The part of `crypto.subtle` that clients of Solana need, without threads. All keys are Ed25519. */
+const IMMEDIATE_CRYPTO = {
+  // Only the value of an extractable key can be used here.
+  importKey: async (format: string, data: unknown, name: unknown, _: boolean, uses: unknown) =>
+    await importKey(format, data, name, true, uses),
+  digest: async (name: string, data: Uint8Array) =>
+    bufferOf(crypto.createHash(name.replace('-', '')).update(data).digest()),
+  exportKey: async (format: string, key: CryptoKey) => {
+    const exported = crypto.KeyObject.from(key).export({ format: 'jwk' });
+    return format === 'jwk' ? exported : bufferOf(Buffer.from(exported.x ?? '', 'base64url'));
+  },
+  sign: async (_name: string, key: CryptoKey, data: Uint8Array) =>
+    bufferOf(crypto.sign(null, data, crypto.KeyObject.from(key))),
+  verify: async (_name: string, key: CryptoKey, signature: Uint8Array, data: Uint8Array) =>
+    verify(null, data, crypto.KeyObject.from(key), signature),
+};
 
 function verifyNow(
   algorithm: null,
@@ -215,12 +189,6 @@ function verifyNow(
   const isValid = verify(algorithm, data, key, signature);
   done?.(null, isValid);
   return isValid;
-}
-
-/** The public key of 32 bytes. */
-export function ed25519Key(bytes: Uint8Array): crypto.KeyObject {
-  const x = Buffer.from(bytes).toString('base64url');
-  return crypto.createPublicKey({ key: { kty: 'OKP', crv: 'Ed25519', x }, format: 'jwk' });
 }
 
 function bufferOf(bytes: Buffer): ArrayBuffer {
@@ -256,7 +224,7 @@ export function replaceEdges(): void {
     randomUUID,
     getRandomValues: (into: Uint8Array) => (into.set(world().random.bytes(into.length)), into),
   });
-  replace(globalThis.crypto.subtle, IMMEDIATE_CRYPTO);
+  replace(subtle, IMMEDIATE_CRYPTO);
   replace(fs.promises, { ...immediateFiles(), open: openNow });
   const { ReadStream, WriteStream } = fs;
   replace(fs, {
