@@ -149,6 +149,13 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
     ['farebox.yaml:3:3: listen.zzz: Unknown key "zzz". Allowed: host, port'],
   ],
   [
+    'a database in memory',
+    'database: "sqlite::memory:"\n',
+    [
+      'farebox.yaml:1:11: database: Must be sqlite:<file> or postgres://…, and not in memory, because charges must be on a disk',
+    ],
+  ],
+  [
     'a value out of range',
     'listen: { port: 70000 }\n',
     ['farebox.yaml:1:17: listen.port: Must be at most 65535, not 70000'],

@@ -364,7 +364,7 @@ export function backupPlace(to: string, folder: string): string {
 
 function databaseUrlFrom(url: string | undefined, folder: string, dataFolder: string): string {
   if (url === undefined) return `sqlite:${resolve(dataFolder, 'farebox.db')}`;
-  if (!url.startsWith('sqlite:') || url === 'sqlite::memory:') return url;
+  if (!url.startsWith('sqlite:')) return url;
   return `sqlite:${resolve(folder, url.slice('sqlite:'.length))}`;
 }
 

@@ -49,11 +49,14 @@ export const ListenSection = group({
     .describe('TCP port. The variable `PORT` takes precedence.'),
 });
 
-const DATABASE_URL = /^(sqlite:.+|postgres(ql)?:\/\/.+)$/;
+const DATABASE_URL = /^(sqlite:(?!:memory:).+|postgres(ql)?:\/\/.+)$/;
 
 export const DatabaseSection = z
   .string()
-  .regex(DATABASE_URL, 'Must be sqlite:<file> or postgres://…')
+  .regex(
+    DATABASE_URL,
+    'Must be sqlite:<file> or postgres://…, and not in memory, because charges must be on a disk',
+  )
   .meta({ secret: true })
   .optional()
   .describe(
