@@ -52,7 +52,6 @@ import {
   type PaymentTooSmall,
   placeHold,
   postedOf,
-  takePayment,
   withBudgets,
   withinPayment,
 } from './take-payment.ts';
@@ -209,8 +208,7 @@ export class Sales {
       tags,
     );
     const durable = { ...wanted, lifetime: 'durable' } as const;
-    const refused = await takePayment(this.#context, order, durable);
-    const placement = refused ?? (await placeHold(this.#context, durable));
+    const placement = await placeHold(this.#context, order, durable);
     if (placement.ok) return placement.hold;
     throw await moneyRefusal(this.#context, caller, priceNano, placement);
   }
@@ -317,7 +315,7 @@ export class Sale implements Counted {
     wanted: HoldRequest,
     placed?: HoldResult | Promise<HoldResult>,
   ): Promise<void> {
-    const { caller, rate, ownLimit, cancellation } = this.request;
+    const { caller, rate, ownLimit } = this.request;
     let placement: HoldResult | PaymentTooSmall;
     try {
       // Free requests count against no cap, and create no rows for tag values.
@@ -325,8 +323,7 @@ export class Sale implements Counted {
         const { metadata } = this.request;
         wanted = await withBudgets(this.#context, wanted, caller, metadata);
       }
-      const refused = caller.payment && (await takePayment(this.#context, this.request, wanted));
-      placement = refused ?? (await placeHold(this.#context, wanted, placed, cancellation));
+      placement = await placeHold(this.#context, this.request, wanted, placed);
     } catch (error) {
       // The payment was rejected or the database is unreachable: no tokens were used.
       await this.#correctTokens(0);

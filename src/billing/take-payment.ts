@@ -42,25 +42,24 @@ type Payment = NonNullable<Caller['payment']>;
  * can do the work; that check is last because it may take a moment. The hold that follows checks
  * again.
  */
-export async function takePayment(
+async function takePayment(
   context: PaymentContext,
-  { caller: { payment }, modelId, requireReady, cancellation }: PaidRequest,
+  { modelId, requireReady = () => context.requireModel(modelId), cancellation }: PaidRequest,
+  payment: Payment,
   wanted: HoldRequest,
 ): Promise<HoldRefusal | PaymentTooSmall | undefined> {
-  if (payment === undefined) return undefined;
-  const { requireModel } = context;
   const { limitNano } = payment;
   if (limitNano !== undefined && wanted.maxNano > 0n && wanted.minNano > limitNano) {
     return { ok: false, reason: 'payment', limitNano };
   }
   if (payment.quote !== undefined) {
-    await (requireReady === undefined ? requireModel(modelId) : requireReady());
+    await requireReady();
     throw await payment.quote(priceOf(wanted));
   }
   const plan = () => planPayment(context, payment, wanted);
   const result = await context.waits.retry(wanted.accountId, await plan(), plan, cancellation);
   if (!result.ok) return result;
-  await (requireReady === undefined ? requireModel(modelId) : requireReady());
+  await requireReady();
   await payment.take(result.wantedNano);
   return undefined;
 }
@@ -122,14 +121,19 @@ export async function withBudgets(
   return ids === undefined ? wanted : { ...wanted, capIds: [...(wanted.capIds ?? []), ...ids] };
 }
 
+/** Takes the payment, if there is one, and places the hold; `placed` is its result without one. */
 export async function placeHold(
-  { ledger, waits }: Pick<PaymentContext, 'ledger' | 'waits'>,
+  context: PaymentContext,
+  request: PaidRequest,
   wanted: HoldRequest,
   placed?: HoldResult | Promise<HoldResult>,
-  cancellation?: SaleRequest['cancellation'],
-): Promise<HoldResult> {
+): Promise<HoldResult | PaymentTooSmall> {
+  const { ledger, waits } = context;
+  const { payment } = request.caller;
+  const refused = payment && (await takePayment(context, request, payment, wanted));
+  if (refused !== undefined) return refused;
   const result = await (placed ?? ledger.holds.place(wanted));
   // Wait if only open holds are in the way, since one of them may end shortly.
   const again = () => ledger.holds.place(wanted);
-  return result.ok ? result : waits.retry(wanted.accountId, result, again, cancellation);
+  return result.ok ? result : waits.retry(wanted.accountId, result, again, request.cancellation);
 }
