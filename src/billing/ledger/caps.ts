@@ -10,6 +10,7 @@ import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import { type Queryable, deleteInBatches } from '../../db/db.ts';
 import { type CapPeriod, periodStartMs } from '../rules.ts';
+import { type CapRow, readStates } from './states.ts';
 import { NET_DIEM, NET_USD } from './usage-sums.ts';
 
 export interface CapSettings {
@@ -31,12 +32,7 @@ export interface CountedCharges {
   readonly tag?: { readonly name: string; readonly value: string } | undefined;
 }
 
-interface CapRow {
-  readonly period: CapPeriod;
-  readonly period_start_ms: bigint;
-  readonly usd_limit_nano: bigint | null;
-  readonly diem_limit_nano: bigint | null;
-}
+type LimitRow = Pick<CapRow, 'period' | 'period_start_ms' | 'usd_limit_nano' | 'diem_limit_nano'>;
 
 /** Creates or changes a cap; returns whether it had other limits or another period before. */
 export async function setCap(
@@ -65,7 +61,7 @@ export async function setCap(
 }
 
 function isOther(
-  { period, usd_limit_nano: usd, diem_limit_nano: diem }: CapRow,
+  { period, usd_limit_nano: usd, diem_limit_nano: diem }: LimitRow,
   settings: CapSettings,
 ): boolean {
   const { usdLimitNano = null, diemLimitNano = null } = settings;
@@ -94,7 +90,7 @@ export async function dropEndedBudgets(store: Queryable, nowMs: number): Promise
 
 /** Whether requests or leases hold part of a cap whose limits or period differ from `settings`. */
 export async function isOtherwiseHeld(tx: Queryable, settings: CapSettings): Promise<boolean> {
-  const [row] = await tx.query<CapRow>(
+  const [row] = await tx.query<LimitRow>(
     `SELECT period, period_start_ms, usd_limit_nano, diem_limit_nano FROM ledger_allowance
      WHERE id = $1 AND usd_held_nano + diem_held_nano > 0`,
     [settings.id],
@@ -170,14 +166,14 @@ async function lockCap(
   tx: Queryable,
   { id, accountId, period }: CapSettings,
   nowMs: number,
-): Promise<CapRow> {
+): Promise<LimitRow> {
   await tx.query(
     `INSERT INTO ledger_allowance (id, account_id, period, period_start_ms, usd_limit_nano,
      diem_limit_nano, usd_spent_nano, usd_held_nano, diem_spent_nano, diem_held_nano)
      VALUES ($1, $2, $3, $4, NULL, NULL, 0, 0, 0, 0) ON CONFLICT (id) DO NOTHING`,
     [id, accountId, period, periodStartMs(period, nowMs)],
   );
-  const [row] = await tx.query<CapRow>(
+  const [row] = await tx.query<LimitRow>(
     `SELECT period, period_start_ms, usd_limit_nano, diem_limit_nano FROM ledger_allowance
      WHERE id = $1 FOR UPDATE`,
     [id],
@@ -314,15 +310,6 @@ interface CappedSpending extends Spending {
   readonly period: CapPeriod;
 }
 
-interface CappedRow {
-  readonly id: string;
-  readonly period: CapPeriod;
-  readonly period_start_ms: bigint;
-  readonly usd_limit_nano: bigint | null;
-  readonly usd_spent_nano: bigint;
-  readonly diem_spent_nano: bigint;
-}
-
 /**
  * Returns the spending that counts against the named caps in the period that runs at `nowMs`, for
  * those that have a limit. The caller names the caps because an account can have one for each of
@@ -333,21 +320,15 @@ export async function cappedSpending(
   ids: readonly string[],
   nowMs: number,
 ): Promise<ReadonlyMap<string, CappedSpending>> {
-  const rows = await store.query<CappedRow>(
-    `SELECT id, period, period_start_ms, usd_limit_nano, usd_spent_nano, diem_spent_nano
-     FROM ledger_allowance
-     WHERE id IN (SELECT json_array_elements_text($1::json))
-       AND (usd_limit_nano IS NOT NULL OR diem_limit_nano IS NOT NULL)`,
-    [JSON.stringify(ids)],
-  );
-  return new Map(
-    rows.map((row) => {
-      const isCurrent = Number(row.period_start_ms) >= periodStartMs(row.period, nowMs);
-      const spent = isCurrent ? spendingOf(row.usd_spent_nano, row.diem_spent_nano) : NOTHING_SPENT;
-      const { id, period, usd_limit_nano: limit } = row;
-      return [id, { ...spent, period, usdLimitNano: limit === null ? undefined : nano(limit) }];
-    }),
-  );
+  const { caps } = await readStates(store, nowMs, { accountIds: [], capIds: ids });
+  const capped = new Map<string, CappedSpending>();
+  for (const [id, cap] of caps) {
+    const { period, usdLimitNano: limit, usdSpentNano, diemSpentNano } = cap;
+    if (limit === undefined && cap.diemLimitNano === undefined) continue;
+    const usdLimitNano = limit === undefined ? undefined : nano(limit);
+    capped.set(id, { ...spendingOf(usdSpentNano, diemSpentNano), period, usdLimitNano });
+  }
+  return capped;
 }
 
 /** Returns the spending of a cap in the current period, even if its row does not exist yet. */
