@@ -10,6 +10,7 @@ import {
   type CapState,
   type CountedCap,
   type HeldAmounts,
+  type HoldPlan,
   type HoldRefusal,
   NOTHING_BESIDE,
   NO_CAPS,
@@ -18,7 +19,7 @@ import {
   planHold,
   setAside,
 } from '../rules.ts';
-import type { Balances, HoldRequest, HoldResult } from './records.ts';
+import type { HoldRequest, HoldResult } from './records.ts';
 import {
   NEW_ACCOUNT,
   type States,
@@ -127,16 +128,8 @@ function capIdsOf({
   return ids.length === 0 ? undefined : ids;
 }
 
-export interface PlannedHold {
-  readonly ok: true;
-  readonly usdNano: Nano;
-  readonly dailyNano: Nano;
-  readonly spendableNano: Nano;
-  readonly before: Balances;
-  readonly dailyDay: number;
-  /** The hold counts in the periods of its caps that began by this time. */
-  readonly capsMs: number;
-}
+export type PlannedHold = Extract<HoldPlan, { ok: true }> &
+  Pick<HeldAmounts, 'dailyDay' | 'capsMs'>;
 
 /** Plans one request and sets its grant aside, so that the next request sees it. */
 export function planFor(
@@ -184,14 +177,9 @@ export function capsMsOf(nowMs: number, caps: readonly CountedCap[]): number {
   return caps.reduce((ms, { state }) => Math.max(ms, state.periodStartMs), nowMs);
 }
 
-export interface NewHold {
+interface NewHold extends Omit<HeldAmounts, 'from'> {
   readonly id: string;
   readonly accountId: string;
-  readonly capIds: readonly string[] | undefined;
-  readonly usdNano: bigint;
-  readonly dailyNano: bigint;
-  readonly dailyDay: number;
-  readonly capsMs: number;
   readonly epochId: string;
 }
 

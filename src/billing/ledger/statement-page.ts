@@ -6,18 +6,9 @@
 import { assert } from '../../core/assert.ts';
 import { dayStartMs } from '../../core/clock.ts';
 import type { Parameter, Queryable } from '../../db/db.ts';
+import type { TransactionRow } from './movements.ts';
 
-export interface MovementRow {
-  readonly id: string;
-  readonly part: bigint;
-  readonly kind: string;
-  readonly amount_nano: bigint;
-  readonly balance_after_nano: bigint;
-  readonly debit_account: string;
-  readonly credit_account: string;
-  readonly note: string | null;
-  readonly created_ms: bigint;
-}
+export type MovementRow = Omit<TransactionRow, 'request_id' | 'model_id'>;
 
 /** The charges of a day; amounts before refunds. */
 export interface ChargedDay {
