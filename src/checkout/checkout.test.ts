@@ -1,6 +1,8 @@
 /** Card payments through a whole server, against the double of Stripe. */
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { createSiweMessage, generateSiweNonce } from 'viem/siwe';
 import { call } from '../../test/app/call.ts';
 import { type TestApp, startTestApp } from '../../test/app/test-app.ts';
 import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
@@ -1044,6 +1046,41 @@ describe('card payments with taxes', () => {
       stripe.refundByHand(intent, 600);
       await reconcile(farebox, started.body.id);
       await until(async () => (await balance()) === usdToNano(1), 'the second reversal');
+    } finally {
+      await farebox.stop();
+      await stripe.stop();
+    }
+  });
+});
+
+describe('card payments of wallets', () => {
+  test('many new wallets of one address cannot use up the requests to the provider', async () => {
+    const stripe = await StripeDouble.start();
+    const base = `base: { rpcUrl: "http://127.0.0.1:9", payTo: "0x${'0'.repeat(35)}fa12b", gasKey: "0x${'11'.repeat(32)}" }`;
+    const farebox = await startTestApp({ yaml: `payments: { ${base}, ${stripe.yaml()} }` });
+    const pay = async (): Promise<number> => {
+      const { address, signMessage } = privateKeyToAccount(generatePrivateKey());
+      const message = createSiweMessage({
+        address,
+        chainId: 8453,
+        domain: new URL(farebox.config.publicUrl).host,
+        nonce: generateSiweNonce(),
+        uri: farebox.config.publicUrl,
+        version: '1',
+        issuedAt: new Date(),
+      });
+      const proof = { address, message, signature: await signMessage({ message }), chainId: 8453 };
+      const headers = {
+        'sign-in-with-x': Buffer.from(JSON.stringify(proof)).toString('base64'),
+      };
+      const body = { amountUsd: 10 };
+      return (await call(farebox, '/billing/checkout', { headers, body })).status;
+    };
+    try {
+      const statuses: number[] = [];
+      for (let count = 0; count < 12; count += 1) statuses.push(await pay());
+      assert.deepEqual([statuses[0], statuses.at(-1)], [200, 429]);
+      assert.equal(stripe.sessions.size, 10);
     } finally {
       await farebox.stop();
       await stripe.stop();

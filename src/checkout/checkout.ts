@@ -80,8 +80,10 @@ function checkoutRoutes(parts: CheckoutParts): Route[] {
 async function createCheckout(parts: CheckoutParts, context: RequestContext): Promise<void> {
   const { amountUsd, saveCard, provider } = readBody(context, CreateCheckout);
   const cards = requireCards(parts);
-  const { accountId } = context.caller;
-  await limitRequests(parts, `checkout|${accountId}`, CHECKOUTS_PER_MINUTE);
+  const { accountId, wallet } = context.caller;
+  // Everybody can make new wallets.
+  const limited = wallet === undefined ? accountId : context.countedAddress;
+  await limitRequests(parts, `checkout|${limited}`, CHECKOUTS_PER_MINUTE);
   const { payment, url } = await cards.checkout({
     accountId,
     amountNano: usdToNano(amountUsd),
