@@ -26,6 +26,9 @@ export const USED_BEFORE = 'authorization_already_used';
 /** The payment was in a block, cost our fee and failed permanently. */
 export const FAILED_ON_CHAIN = 'transaction_failed_on_chain';
 
+/** The transaction was in a block without effect, because of the payer; the payment can still arrive. */
+export const REVERTED = 'transaction_reverted';
+
 /** The state of a payment on the chain. A function that returns it rejects if the chain does not respond. */
 export type Evidence =
   | Paid

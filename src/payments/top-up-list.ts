@@ -2,6 +2,7 @@
 import { MINUTE_MS } from '../core/clock.ts';
 import type { Parameter, Queryable } from '../db/db.ts';
 import { unitsToNano } from './networks.ts';
+import { REVERTED } from './rail.ts';
 import type { RailOffer } from './requirements.ts';
 import type { TopUpRow } from './top-up-table.ts';
 
@@ -20,7 +21,10 @@ export interface TopUpFilter {
 
 export type TopUpDetail = ReturnType<typeof detailOf>;
 
-/** A payment takes seconds; after this time it needs the operator. */
+/**
+ * A payment takes seconds; after this time it needs the operator, unless its payer has made it revert: it
+ * can be signed without an end, and waits for the payer.
+ */
 const STUCK_AFTER_MS = 10 * MINUTE_MS;
 
 interface ListedRow extends TopUpRow {
@@ -28,8 +32,12 @@ interface ListedRow extends TopUpRow {
   readonly lease_until_ms: bigint;
 }
 
-export function isStuck({ state, createdMs, vanishedMs }: TopUpDetail, nowMs: number): boolean {
+export function isStuck(
+  { state, failure, createdMs, vanishedMs }: TopUpDetail,
+  nowMs: number,
+): boolean {
   if (vanishedMs !== undefined) return true;
+  if (failure === REVERTED) return false;
   return (state === 'open' || state === 'sent') && nowMs - createdMs >= STUCK_AFTER_MS;
 }
 
@@ -45,10 +53,9 @@ export async function listTopUps(
   if (state !== undefined) wanted.push(`state = ${add(state)}`);
   if (changedSinceMs !== undefined) wanted.push(`updated_ms >= ${add(changedSinceMs)}`);
   if (stuckAtMs !== undefined) {
-    const before = add(stuckAtMs - STUCK_AFTER_MS);
-    wanted.push(
-      `(state IN ('open', 'sent') AND created_ms <= ${before} OR vanished_ms IS NOT NULL)`,
-    );
+    const isOpen = `state IN ('open', 'sent') AND COALESCE(failure, '') <> ${add(REVERTED)}`;
+    const isOld = `created_ms <= ${add(stuckAtMs - STUCK_AFTER_MS)}`;
+    wanted.push(`(${isOpen} AND ${isOld} OR vanished_ms IS NOT NULL)`);
   }
   if (after !== undefined) {
     wanted.push(`(created_ms, payment_id) < (${add(after.createdMs)}, ${add(after.paymentId)})`);

@@ -21,7 +21,7 @@ import { chainReason } from './chain-log.ts';
 import { FIRST_RECHECK_MS } from './credit-monitor.ts';
 import { encodeHeader } from './header-codec.ts';
 import { type SignedPayment, invalidPayment } from './payment.ts';
-import { FAILED_ON_CHAIN, SettlementRefused } from './rail.ts';
+import { FAILED_ON_CHAIN, REVERTED, SettlementRefused } from './rail.ts';
 import type { Evidence, Paid, Position, Rail, Rebroadcast, Verdict } from './rail.ts';
 import { RevertBackoff } from './revert-backoff.ts';
 import { OFFER_RECEIPT } from './extensions/signing.ts';
@@ -69,7 +69,6 @@ const FIRST_CHECK_MS = 5 * SECOND_MS;
 const MAX_CHECK_MS = 300 * SECOND_MS;
 const STUCK_AFTER_MINUTES = 10;
 const MAX_RUNNING = 1_000;
-const REVERTED = 'transaction_reverted';
 
 export class TopUps {
   readonly #options: PaymentServices;
@@ -423,7 +422,7 @@ export class TopUps {
   /** A transaction that is neither mined nor dropped needs the operator: fees, gas key, node. */
   #warnStuck(row: TopUpRow): void {
     const minutes = Math.floor((this.#options.clock.nowMs() - Number(row.created_ms)) / MINUTE_MS);
-    if (minutes < STUCK_AFTER_MINUTES) return;
+    if (minutes < STUCK_AFTER_MINUTES || row.failure === REVERTED) return;
     const { payment_id: paymentId, network, tx_id: transaction } = row;
     this.#options.log.warn(
       { paymentId, network, transaction, minutes },

@@ -8,10 +8,11 @@ import { rpcError, startAlteredNode } from '../../../test/chains/altered-node.ts
 import type { AlteredNode } from '../../../test/chains/altered-node.ts';
 import { startAnvil, USDC } from '../../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../../test/chains/anvil.ts';
-import { HOUR_MS, systemClock } from '../../core/clock.ts';
+import { HOUR_MS, MINUTE_MS, systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { usdToNano } from '../../core/money.ts';
 import { BASE } from '../networks.ts';
+import { isStuck, listTopUps } from '../top-up-list.ts';
 import { transferArgs, transferHeader } from '../../../test/support/payers.ts';
 import { baseRail, openFixture } from '../../../test/support/payments.ts';
 import type { Fixture } from '../../../test/support/payments.ts';
@@ -284,6 +285,27 @@ describe('a stuck transaction', () => {
     const again = await open(CAP_GWEI, fixture.folder);
     await again.payments.headers.topUp(header);
     assert.equal(await fixture.balance(wallet), usdToNano(5));
+  });
+
+  test('a payment whose payer made it revert does not need the operator', async () => {
+    const fixture = await open();
+    const { header, wallet } = await payment();
+    node.alter = async ({ method }, ask) => {
+      if (method === 'eth_sendRawTransaction') await chain.setTokens(wallet as Hex, 0n);
+      return await ask();
+    };
+    await assert.rejects(
+      fixture.payments.headers.topUp(header),
+      (error: Fault) => error.code === 'SETTLEMENT_FAILED',
+    );
+    laterMs += 11 * MINUTE_MS;
+    await fixture.payments.sweep();
+    const warned = fixture.log.filter(({ message }) => /after a long time/.test(message));
+    assert.deepEqual(warned, []);
+    const stuck = await listTopUps(fixture.store, { stuckAtMs: clock.nowMs() }, { limit: 10 });
+    const [listed] = await listTopUps(fixture.store, {}, { limit: 10 });
+    assert.deepEqual(stuck, []);
+    assert.deepEqual([listed?.state, isStuck(listed!, clock.nowMs())], ['sent', false]);
   });
 
   test('its payment is credited when a third party made it, so that its replacement was reverted', async () => {
