@@ -63,20 +63,29 @@ export class LeasedTable<Job> {
 
   /**
    * Leases due rows, except those of `running` and those that are held: a run can release its row
-   * before it ends, and the row is claimed after the end.
+   * before it ends, and the row is claimed after the end. Also leaves out those of `accountIds`, for a
+   * table with `account_id`.
    */
-  async claim(limit: number, running: readonly { readonly id: string }[] = []): Promise<Job[]> {
+  async claim(
+    limit: number,
+    running: readonly { readonly id: string }[] = [],
+    accountIds: readonly string[] = [],
+  ): Promise<Job[]> {
     const { table, key, due, open, columns } = this.#parts;
     const ids = [...running.map(({ id }) => id), ...this.#held];
     const isIdle = ids.length === 0 ? '' : `AND ${key} NOT IN (${placesFrom(5, ids)})`;
+    const isOther =
+      accountIds.length === 0
+        ? ''
+        : `AND account_id NOT IN (${placesFrom(5 + ids.length, accountIds)})`;
     return await this.jobs(
       `UPDATE ${table} SET lease_owner = $1, lease_until_ms = now_ms($2) + $3
        WHERE ${this.#isFree('$1', 'now_ms($2)')} AND ${open} AND ${key} IN (
          SELECT ${key} FROM ${table}
          WHERE ${open} AND ${this.#isDue('now_ms($2)')} AND ${this.#isFree('$1', 'now_ms($2)')}
-         ${isIdle} ORDER BY ${due} LIMIT $4)
+         ${isIdle} ${isOther} ORDER BY ${due} LIMIT $4)
        RETURNING ${columns}`,
-      [this.owner, this.clock.nowMs(), this.leaseMs, limit, ...ids],
+      [this.owner, this.clock.nowMs(), this.leaseMs, limit, ...ids, ...accountIds],
     );
   }
 

@@ -720,6 +720,23 @@ onEachStore('video jobs', (stores) => {
     assert.ok(media.kind === 'media' && readFileSync(media.media.path, 'utf8') === 'the video');
   });
 
+  test('an engine that does not respond to one account delays no job of another', async () => {
+    const gate = Promise.withResolvers<undefined>();
+    // Registered before the stop of the fixture, which waits for the engine.
+    after(() => gate.resolve(undefined));
+    const { video, engines, until } = await open({ maxOpenJobs: 20 });
+    engines.createGate = gate.promise;
+    engines.pollResult = { kind: 'done' };
+    for (let at = 0; at < 20; at += 1) await video.queue(jobRequest());
+    video.start();
+    await until(() => engines.orders.length >= 12);
+    engines.createGate = Promise.resolve();
+    const { id } = await video.queue(jobRequest({ accountId: 'bob' }));
+    const lookedUp = { accountId: 'bob', queueId: id };
+    await until(async () => (await video.retrieve(lookedUp)).kind === 'media', 100);
+    assert.ok(engines.orders.filter(({ job }) => job.accountId === 'alice').length < 16);
+  });
+
   test('a failed settle is repeated and charges once', async () => {
     const { video, engines, money, until } = await open();
     video.start();

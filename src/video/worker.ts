@@ -60,6 +60,8 @@ const LATER_MS = 5 * SECOND_MS;
 const MAX_LATER_MS = MINUTE_MS;
 /** Concurrent steps of one process; most of the time a job only waits for an engine. */
 const MAX_RUNNING = 16;
+/** Further steps are one for each account, so that a step does not wait for those of one account. */
+const MAX_SHARED = 12;
 /** Number of submissions of a job to an engine that loses it. */
 const MAX_ATTEMPTS = 3;
 /** Create requests without a clear response: each may be a video that the operator pays for. */
@@ -145,8 +147,10 @@ export class Worker {
         log.warn({ job: id, reason: reasonOf(error) }, 'A video job could not be given up');
       }
     }
-    const free = MAX_RUNNING - running.length;
-    return free <= 0 ? [] : await this.#table.claim(free, running);
+    const shared = MAX_SHARED - running.length;
+    if (shared > 0) return await this.#table.claim(shared, running);
+    const busy = running.map(({ accountId }) => accountId);
+    return running.length >= MAX_RUNNING ? [] : await this.#table.claim(1, running, busy);
   }
 
   async #pause(job: VideoJob, pauseMs: number): Promise<void> {
