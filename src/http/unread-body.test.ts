@@ -109,6 +109,29 @@ describe('a response before the end of the request body', () => {
     assert.equal(received().match(/HTTP\/1\.1 /g)?.length, 1, received());
   });
 
+  test('an announced end comes although the body ends before the response', async () => {
+    const { ledger } = bench.farebox.app.stores;
+    const funds = ledger.funds.bind(ledger);
+    const { promise: isRead, resolve: read } = Promise.withResolvers<void>();
+    const { promise: isSent, resolve: sent } = Promise.withResolvers<void>();
+    ledger.funds = async (accountId) => {
+      read();
+      await isSent;
+      return await funds(accountId);
+    };
+    const { socket, received } = open();
+    const closed = once(socket, 'close');
+    const head = headOf('/chat/completions', secret, CHUNKED);
+    socket.write(head.replace('application/json', 'text/plain'));
+    await isRead;
+    socket.write('2\r\n{}\r\n0\r\n\r\n');
+    await delay(50);
+    sent();
+    await closed;
+    assert.match(received(), /^HTTP\/1\.1 415 [^]*\r\nconnection: close\r\n/i);
+    ledger.funds = funds;
+  });
+
   test('malformed bytes after a request add none to the stream that it gets', async () => {
     bench.upstream.script.push({ kind: 'stream', chunks: 2, hangAfter: 1 });
     const { socket, received } = open();

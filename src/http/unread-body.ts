@@ -20,12 +20,18 @@ const CLOSE_AFTER_MS = 2 * SECOND_MS;
  * Called before an error response. Returns whether the rest of the body is or may be too long, so that
  * the response has to announce the end of the connection; otherwise a caller would use it again.
  */
-export function isRestTooLong({ complete, headers, socket }: IncomingMessage): boolean {
+export function isRestTooLong(request: IncomingMessage): boolean {
+  const { complete, headers, socket } = request;
   const { 'content-length': length, 'transfer-encoding': coding } = headers;
   const isLong = length === undefined ? coding !== undefined : Number(length) > MAX_DISCARDED_BYTES;
   if (complete || !isLong) return false;
   // Node would close an announced connection with the response; `limitUnreadBody` closes it.
-  socket.destroySoon = () => undefined;
+  const { destroySoon } = socket as Partial<Pick<Socket, 'destroySoon'>>; // not of an internal call
+  socket.destroySoon = () => {
+    if (!request.complete) return;
+    if (destroySoon === undefined) socket.end();
+    else destroySoon.call(socket);
+  };
   return true;
 }
 
