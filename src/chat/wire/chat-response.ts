@@ -23,13 +23,12 @@ import {
   withoutUsage,
 } from './chat-choice.ts';
 import { childrenOf, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import { spliceObject, textWithMembers, withMembers } from '../../json/json-splice.ts';
+import { textWithMembers, withMembers } from '../../json/json-splice.ts';
 import { jsonObjects } from '../../json/json-text.ts';
 import { CHUNK_OBJECT } from './chunk-layout.ts';
 import { SVC_PARAMETER_DEFAULTS, type SvcParameters } from './svc-parameters.ts';
 import { stripThinkTags } from './think-tags.ts';
 import {
-  chatUsage,
   chatUsageText,
   readUsage,
   type Cost,
@@ -189,10 +188,8 @@ function readChoice(
     choice['logprobs'] === logprobs &&
     choice['stop_reason'] !== undefined;
   if (isSame) return choice;
-  const others = withoutUsage(choice);
-  const filled: Record<string, unknown> = { logprobs: null, stop_reason: null, ...others };
-  filled['logprobs'] = logprobs;
-  return { ...filled, index, message, finish_reason: reason };
+  const filled = { logprobs: null, stop_reason: null, ...withoutUsage(choice) };
+  return { ...filled, logprobs, index, message, finish_reason: reason };
 }
 
 /** Adds every member that the SDKs read; returns the same object if none is missing. */
@@ -247,40 +244,25 @@ export function writeChatResponse(
   const { documents } = frame;
   const shown = documents === undefined ? choices : withDocuments(choices, documents, frame);
   const isUnchanged = shown === body['choices'];
-  if (isUnchanged) {
-    const { serviceName } = frame;
-    const { usage, cost } = end;
-    const echo = echoText(end);
-    const texts: Record<string, string> = {
-      id: `"id":"${frame.id}"`,
-      object: '"object":"chat.completion"',
-      created: `"created":${frame.createdS}`,
-      model: `"model":${JSON.stringify(frame.model)}`,
-      usage: `"usage":${chatUsageText(usage)}`,
-      cost: `"cost":{"usd":${cost.usd},"diem":${cost.diem}}`,
-    };
-    if ((body['prompt_logprobs'] ?? null) === null) {
-      texts['prompt_logprobs'] = '"prompt_logprobs":null';
-    }
-    texts[`${serviceName}_parameters`] = `"${serviceName}_parameters":${echo}`;
-    const isText = text !== undefined && echo === USUAL_ECHO && ASCII.test(frame.model);
-    const written = isText ? textWithMembers(text, body, texts) : undefined;
-    return written ?? withMembers({ bytes, body, members: childrenOf(bytes).spans }, texts);
+  const { serviceName } = frame;
+  const { usage, cost } = end;
+  const echo = echoText(end);
+  const texts: Record<string, string> = {
+    id: `"id":"${frame.id}"`,
+    object: '"object":"chat.completion"',
+    created: `"created":${frame.createdS}`,
+    model: `"model":${JSON.stringify(frame.model)}`,
+    usage: `"usage":${chatUsageText(usage)}`,
+    cost: `"cost":{"usd":${cost.usd},"diem":${cost.diem}}`,
+  };
+  if (!isUnchanged) texts['choices'] = `"choices":${JSON.stringify(shown)}`;
+  if ((body['prompt_logprobs'] ?? null) === null) {
+    texts['prompt_logprobs'] = '"prompt_logprobs":null';
   }
-  const parsed = { bytes, body, members: childrenOf(bytes).spans };
-  const { cost, ...echo } = costMembers(frame.serviceName, end);
-  return spliceObject(parsed, {
-    ...body,
-    id: frame.id,
-    object: 'chat.completion',
-    created: frame.createdS,
-    model: frame.model,
-    choices: shown,
-    usage: chatUsage(end.usage),
-    cost,
-    prompt_logprobs: body['prompt_logprobs'] ?? null,
-    ...echo,
-  });
+  texts[`${serviceName}_parameters`] = `"${serviceName}_parameters":${echo}`;
+  const areAscii = isUnchanged && echo === USUAL_ECHO && ASCII.test(frame.model);
+  const written = areAscii && text !== undefined ? textWithMembers(text, body, texts) : undefined;
+  return written ?? withMembers({ bytes, body, members: childrenOf(bytes).spans }, texts);
 }
 
 /** The last chunk of a stream, as JSON. */
