@@ -5,27 +5,20 @@
  */
 import type { SseData } from '../../../http/sse-events.ts';
 import type { Frame } from '../../../http/stream-writer.ts';
-import { childrenOf, isJsonObject, type JsonObject, type Span } from '../../../json/json-scan.ts';
-import { withValues } from '../../../json/json-splice.ts';
+import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
 import { outputBytes, textBytes } from '../../wire/chat-choice.ts';
 import { costMembers, type ResponseEnd, type ResponseFrame } from '../../wire/chat-response.ts';
 import { engineFailure } from '../../wire/stream-events.ts';
 import { readUsage } from '../../../engines/usage.ts';
-import { CountedStream, NO_BYTES } from '../counted-stream.ts';
+import { CountedStream } from '../counted-stream.ts';
 import { mergedUsage, MESSAGE_STOP, messageEvent } from './message-members.ts';
-
-interface HeldEvent {
-  readonly bytes: Buffer;
-  readonly data: Buffer;
-  readonly body: JsonObject;
-}
 
 export class PassStream extends CountedStream {
   readonly #frame: ResponseFrame;
   #usage: JsonObject = {};
   #openBlock: unknown;
   /** The last `message_delta`. */
-  #held: HeldEvent | undefined;
+  #held: JsonObject | undefined;
   #hasEnded = false;
 
   constructor(grantedTokens: number, frame: ResponseFrame) {
@@ -38,28 +31,28 @@ export class PassStream extends CountedStream {
   }
 
   closing(end: ResponseEnd): Buffer {
-    const held = this.isCutOff ? undefined : this.#held;
-    const given = held ?? ownEnd(this.isCutOff);
+    const held = (this.isCutOff ? undefined : this.#held) ?? ownEnd(this.isCutOff);
     const cost = costMembers(this.#frame.serviceName, end);
     // SDKs read the count of the output here.
-    const added = isJsonObject(given.body['usage'])
+    const added = isJsonObject(held['usage'])
       ? cost
       : { usage: { ...this.#usage, output_tokens: end.usage.completionTokens }, ...cost };
-    const data = withValues(given.data, given.body, added);
     const open = this.isCutOff ? this.#openBlock : undefined;
     const stop = open === undefined ? '' : messageEvent('content_block_stop', { index: open });
-    const head = `${stop}event: message_delta\ndata: `;
-    return Buffer.concat([Buffer.from(head), data, Buffer.from(`\n\n${MESSAGE_STOP}`)]);
+    return Buffer.from(stop + messageEvent('message_delta', { ...held, ...added }) + MESSAGE_STOP);
   }
 
   protected override take(event: JsonObject, data: SseData, into: Frame): void {
-    const { bytes, start, end, event: span } = data;
+    const { bytes, event: span } = data;
     const whole = span === undefined ? undefined : bytes.subarray(span.start, span.end);
     const shown = whole ?? Buffer.from(messageEvent(String(event['type']), event));
     switch (event['type']) {
-      case 'message_start':
-        this.#addUsage(isJsonObject(event['message']) ? event['message']['usage'] : undefined);
-        return this.#pass(this.#withModel(data) ?? shown, into);
+      case 'message_start': {
+        const message = isJsonObject(event['message']) ? event['message'] : {};
+        this.#addUsage(message['usage']);
+        const named = { ...event, message: { ...message, model: this.#frame.model } };
+        return this.#pass(Buffer.from(messageEvent('message_start', named)), into);
+      }
       case 'content_block_start':
         if (!this.#countPiece(event['content_block'])) return;
         this.#openBlock = event['index'];
@@ -75,9 +68,7 @@ export class PassStream extends CountedStream {
         this.#addUsage(usage);
         this.#hasEnded ||= isJsonObject(delta) && typeof delta['stop_reason'] === 'string';
         this.#flushHeld(into);
-        // The chunk belongs to the engine call.
-        const copy = Buffer.from(bytes.subarray(start, end));
-        this.#held = { bytes: Buffer.from(shown), data: copy, body: event };
+        this.#held = event;
         return;
       }
       case 'message_stop':
@@ -98,7 +89,7 @@ export class PassStream extends CountedStream {
   }
 
   #flushHeld(into: Frame): void {
-    if (this.#held !== undefined) into.add(this.#held.bytes);
+    if (this.#held !== undefined) into.addText(messageEvent('message_delta', this.#held));
     this.#held = undefined;
   }
 
@@ -119,17 +110,6 @@ export class PassStream extends CountedStream {
     const read = readUsage(this.#usage);
     if (read !== undefined) this.reported = { usage: read, atBytes: outputBytes(this.tally) };
   }
-
-  #withModel({ bytes, start, event }: SseData): Buffer | undefined {
-    const message = spanOf(bytes, start, 'message');
-    const model = message && spanOf(bytes, message.start, 'model');
-    if (model === undefined || event === undefined) return undefined;
-    return Buffer.concat([
-      bytes.subarray(event.start, model.start),
-      Buffer.from(JSON.stringify(this.#frame.model)),
-      bytes.subarray(model.end, event.end),
-    ]);
-  }
 }
 
 /** The input that an engine sends with the start of a block; others send `{}` there. */
@@ -138,14 +118,6 @@ function inputBytes({ input }: JsonObject): number {
   return json === '{}' ? 0 : textBytes(json);
 }
 
-/** The value of a member of the object at `from`. */
-function spanOf(bytes: Buffer, from: number, name: string): Span | undefined {
-  const found = childrenOf(bytes, from).spans.find(({ key }) => key === name);
-  return found && { start: found.valueStart, end: found.end };
-}
-
-function ownEnd(isCutOff: boolean): HeldEvent {
-  const delta = { stop_reason: isCutOff ? 'max_tokens' : 'end_turn', stop_sequence: null };
-  const body = { type: 'message_delta', delta };
-  return { bytes: NO_BYTES, data: Buffer.from(JSON.stringify(body)), body };
+function ownEnd(isCutOff: boolean): JsonObject {
+  return { delta: { stop_reason: isCutOff ? 'max_tokens' : 'end_turn', stop_sequence: null } };
 }
