@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, execFile, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
+  chmodSync,
   closeSync,
   existsSync,
   mkdirSync,
@@ -33,6 +34,7 @@ import { logFor, startupBanner, watchSettings } from './server-start.ts';
 import type { Console } from './terminal.ts';
 
 const BINARY = join(import.meta.dirname, '..', '..', 'bin', 'farebox.mjs');
+const OTHER_USER = 65_534;
 const NOWHERE = { write: () => undefined };
 const { program: PROGRAM } = commandLine({
   argv: [],
@@ -526,6 +528,29 @@ rpc:
       );
       assert.equal(existsSync(file), false);
     }
+  });
+
+  test('commands name the owner of a data folder that is closed to their user', async () => {
+    const place = mkdtempSync(join(tmpdir(), 'farebox-closed-'));
+    writeFileSync(join(place, 'farebox.yaml'), LOCAL);
+    const data = join(place, 'data');
+    await makeSqliteDatabase(`sqlite:${join(data, 'farebox.db')}`, MIGRATIONS);
+    chmodSync(place, 0o755);
+    // Root may enter every folder, so it runs the command as another user.
+    const isRoot = process.getuid?.() === 0;
+    chmodSync(data, isRoot ? 0o700 : 0o000);
+    const child = spawn(process.execPath, [BINARY, 'audit'], {
+      cwd: place,
+      env: { ...process.env, FAREBOX_DATA: data },
+      ...(isRoot ? { uid: OTHER_USER } : {}),
+    });
+    let err = '';
+    child.stderr.on('data', (chunk: Buffer) => void (err += String(chunk)));
+    const [code] = await once(child, 'close');
+    chmodSync(data, 0o700);
+    rmSync(place, { recursive: true });
+    assert.equal(code, 1);
+    assert.match(err, /farebox\.db belongs to user 0, but|this user has no permission to write/);
   });
 
   test('`audit` lists a difference and exits with 1', async () => {

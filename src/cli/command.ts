@@ -2,7 +2,7 @@
  * Shared parts of the commands: output, parsers of option values, the configuration, and the
  * database with its accounts.
  */
-import { existsSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import {
   Command,
   type CommandUnknownOpts,
@@ -169,8 +169,14 @@ export interface CommandContext {
 
 /** The path of the SQLite database if it does not exist. */
 export function missingFile({ databaseUrl: url }: Config): string | undefined {
-  const file = url.startsWith('sqlite:') ? url.slice('sqlite:'.length) : undefined;
-  return file === undefined || existsSync(file) ? undefined : file;
+  if (!url.startsWith('sqlite:')) return undefined;
+  const file = url.slice('sqlite:'.length);
+  try {
+    return statSync(file, { throwIfNoEntry: false }) === undefined ? file : undefined;
+  } catch {
+    // The folder is closed to this user: opening the file fails with the reason.
+    return undefined;
+  }
 }
 
 /** The commands that can be run, at any depth; a group such as `keys` has no description. */
