@@ -234,6 +234,9 @@ function checkManifests(objects: readonly Manifest[], areSeveral: boolean): void
     areSeveral,
   );
   assert.equal(container?.envFrom?.[0]?.secretRef.optional, !areSeveral);
+  // A typing error in the Secret must not give each of several servers a database of its own.
+  const settings = objects.find(({ kind }) => kind === 'ConfigMap')?.data?.['farebox.yaml'] ?? '';
+  assert.equal(settings.includes('sqlite:'), !areSeveral);
   assert.equal(container?.image, 'registry.example.com/farebox:1.0.0');
   assert.equal(pod?.securityContext.runAsNonRoot, true);
   assert.deepEqual(container?.securityContext, {
@@ -337,6 +340,7 @@ interface Named {
 interface Manifest {
   kind?: string;
   metadata?: { name: string };
+  data?: Record<string, string>;
   spec?: {
     serviceName?: string;
     ports?: { targetPort: string }[];
