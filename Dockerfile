@@ -30,8 +30,9 @@ RUN mkdir /data && chown node:node /data && ln -s /app/bin/farebox.mjs /usr/loca
 VOLUME /data
 EXPOSE 8402
 STOPSIGNAL SIGTERM
-# Docker replaces an unhealthy container. This helps if the server hangs, not if an engine is unreachable.
-HEALTHCHECK --interval=15s --timeout=5s --start-period=20s \
+# Docker Swarm replaces an unhealthy container. This helps if the server hangs, not if an engine is
+# unreachable. A schema migration of a large table takes minutes before the server listens.
+HEALTHCHECK --interval=15s --timeout=5s --start-period=10m \
   CMD ["node", "-e", "fetch('http://127.0.0.1:' + process.env.PORT + '/livez').then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
 ENTRYPOINT ["node", "/app/bin/farebox.mjs"]
 CMD ["serve"]

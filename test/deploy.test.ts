@@ -276,6 +276,13 @@ test('the trial of an image finds the key that the first start prints', async ()
   assert.equal(new RegExp(pattern).exec(banner)?.[0], secret);
 });
 
+test('the image and the chart wait equally long for the migrations of a start', () => {
+  const minutes = figure(readText('Dockerfile'), /--start-period=(\d+)m/);
+  const probe = readText('deploy/helm/farebox/templates/statefulset.yaml');
+  const [period, failures] = [/periodSeconds: (\d+)/, /failureThreshold: (\d+)/];
+  assert.equal(minutes * 60, figure(probe, period) * figure(probe, failures));
+});
+
 describe('the unit of systemd', () => {
   const unit = readText('deploy/systemd/farebox.service');
   const value = (key: string): string => new RegExp(`^${key}=(.*)$`, 'm').exec(unit)?.[1] ?? '';
