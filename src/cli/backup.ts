@@ -158,7 +158,7 @@ AWS_REGION and AWS_ENDPOINT_URL.`)
             ['Accounts', String(audit.accounts)],
             ['Postings', String(audit.transfers)],
             ['Unspent credit', `${shownUsd(audit.owedNano)} USD`],
-          ])}\nThe audit equals that of the backup. Next: "farebox serve"; wallet payments since then are credited by "farebox audit --chain --repair"\n`,
+          ])}\nThe audit equals that of the backup. Next: "farebox audit --chain" and "farebox audit --stripe" list the payments since then, which "farebox credit --reference" adds; then "farebox serve"\n`,
         );
       } finally {
         await rm(unpacked.folder, { recursive: true, force: true });

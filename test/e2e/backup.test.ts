@@ -134,6 +134,13 @@ ${more}`;
     assert.deepEqual(readdirSync(place).sort(), ['data', 'farebox.yaml']);
     await servesAgain(place, secret);
 
+    // `--repair` credits only payments that have a row, which later payments do not have.
+    const told = await farebox(emptyFolder(), ['restore', report.location]);
+    assert.match(
+      told.out,
+      /"farebox audit --chain" and "farebox audit --stripe" list the payments/,
+    );
+    assert.doesNotMatch(told.out, /--repair/);
     const again = await farebox(place, ['restore', report.location]);
     assert.equal(again.code, 1);
     assert.match(again.error, /The database file .* exists: restore into an empty data folder/);
