@@ -3,9 +3,8 @@
  * counts a prompt cache by its `cache_control` marks, and signs thinking. Responses are scripted.
  */
 import { createHmac } from 'node:crypto';
-import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { endServer, listen } from './loopback.ts';
 
 export type Block = Readonly<Record<string, unknown>>;
 
@@ -93,17 +92,12 @@ export class AnthropicEngine {
 
   static async start(): Promise<AnthropicEngine> {
     const engine = new AnthropicEngine();
-    engine.#server.listen(0, '127.0.0.1');
-    await once(engine.#server, 'listening');
-    const { port } = engine.#server.address() as AddressInfo; // a listening TCP server has one
-    engine.url = `http://127.0.0.1:${port}/v1`;
+    engine.url = `http://127.0.0.1:${await listen(engine.#server)}/v1`;
     return engine;
   }
 
-  async stop(): Promise<void> {
-    this.#server.closeAllConnections();
-    this.#server.close();
-    await once(this.#server, 'close');
+  stop(): Promise<void> {
+    return endServer(this.#server);
   }
 
   async #respond(

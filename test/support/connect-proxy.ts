@@ -1,8 +1,8 @@
 /** An HTTP proxy that opens CONNECT tunnels. It resolves the names of a test to loopback servers. */
-import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
-import { type AddressInfo, connect, type Socket } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
+import { listen } from './loopback.ts';
 
 export interface ConnectProxy {
   /** `127.0.0.1:<port>`. */
@@ -10,19 +10,31 @@ export interface ConnectProxy {
   readonly seen: { readonly target: string; readonly authorization: string | undefined }[];
   /** Opens tunnels, closes each connection, or rejects CONNECT with a status. */
   behaviour: 'open' | 'close' | number;
+  readonly close: () => void;
 }
 
-/** `hosts` maps a target `name:port` to a loopback port. The proxy closes with the test. */
-export async function startProxy(
-  t: TestContext,
-  hosts: Readonly<Record<string, number>> = {},
-): Promise<ConnectProxy> {
+/** Ports of loopback by the target `name:port`. */
+type Hosts = Readonly<Record<string, number>>;
+
+/** A proxy that closes with the test. */
+export async function startProxy(t: TestContext, hosts: Hosts = {}): Promise<ConnectProxy> {
+  const proxy = await openProxy(hosts);
+  t.after(proxy.close);
+  return proxy;
+}
+
+export async function openProxy(hosts: Hosts): Promise<ConnectProxy> {
   const sockets: Socket[] = [];
   const server = createServer();
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo; // a listening TCP server has one
-  const proxy: ConnectProxy = { host: `127.0.0.1:${port}`, seen: [], behaviour: 'open' };
+  const proxy: ConnectProxy = {
+    host: `127.0.0.1:${await listen(server)}`,
+    seen: [],
+    behaviour: 'open',
+    close: () => {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+    },
+  };
   server.on('connect', (request: IncomingMessage, client: Socket) => {
     const target = request.url ?? '';
     proxy.seen.push({ target, authorization: request.headers['proxy-authorization'] });
@@ -38,10 +50,6 @@ export async function startProxy(
     });
     upstream.on('error', () => client.destroy());
     sockets.push(upstream);
-  });
-  t.after(() => {
-    server.close();
-    for (const socket of sockets) socket.destroy();
   });
   return proxy;
 }

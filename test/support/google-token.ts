@@ -3,14 +3,13 @@
  * the assertion of a service account and returns `token-1`, `token-2`, and so on.
  */
 import { createVerify, generateKeyPairSync } from 'node:crypto';
-import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:https';
-import { type AddressInfo, connect, type Socket } from 'node:net';
-import { createServer as createProxy } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
+import { openProxy } from './connect-proxy.ts';
+import { listen } from './loopback.ts';
 import { GOOGLE_CERTIFICATE, TEST_KEY } from './test-certificate.ts';
 
 const HOST = 'oauth2.googleapis.com';
@@ -46,33 +45,14 @@ export async function openGoogleTokens() {
       response.end(JSON.stringify(problem === '' ? body : { error: problem }));
     });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const sockets: Socket[] = [];
-  const proxy = createProxy();
-  proxy.on('connect', (request, client: Socket) => {
-    client.on('error', () => undefined);
-    sockets.push(client);
-    if (request.url !== `${HOST}:443`) return void client.destroy();
-    const { port } = server.address() as AddressInfo; // a listening TCP server has one
-    const upstream = connect(port, '127.0.0.1', () => {
-      client.write('HTTP/1.1 200 Connection established\r\n\r\n');
-      upstream.pipe(client).pipe(upstream);
-    });
-    upstream.on('error', () => client.destroy());
-    sockets.push(upstream);
-  });
-  proxy.listen(0, '127.0.0.1');
-  await once(proxy, 'listening');
-  const { port } = proxy.address() as AddressInfo; // as above
+  const proxy = await openProxy({ [`${HOST}:443`]: await listen(server) });
   const key = privateKey.export({ type: 'pkcs8', format: 'pem' });
   return Object.assign(tokens, {
-    engine: { proxy: `http://127.0.0.1:${port}`, ca },
+    engine: { proxy: `http://${proxy.host}`, ca },
     settings: { googleAuthOptions: { credentials: { client_email: EMAIL, private_key: key } } },
     close: () => {
       proxy.close();
       server.close();
-      for (const socket of sockets) socket.destroy();
       rmSync(folder, { recursive: true });
     },
   });

@@ -1,7 +1,6 @@
 /** A model server that requires a key and has a list of models, with a price list beside it. */
-import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { endServer, listen } from './loopback.ts';
 
 export const ENGINE_KEY = 'sk-key-of-the-engine';
 
@@ -38,14 +37,9 @@ export async function startKeyedEngine(dialect: EngineDialect = 'openai'): Promi
   const server = createServer((request, response) => {
     request.resume().once('end', () => respond(dialect, request, response));
   });
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  const { port } = server.address() as AddressInfo; // of a TCP server
   return {
-    origin: `http://127.0.0.1:${port}`,
-    close: () => {
-      server.closeAllConnections();
-      server.close();
-    },
+    origin: `http://127.0.0.1:${await listen(server)}`,
+    close: () => void endServer(server),
   };
 }
 

@@ -1,7 +1,6 @@
 /** An HTTP server as an engine of any kind, with responses of the test. */
-import { once } from 'node:events';
 import { type IncomingMessage, type ServerResponse, createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { endServer, listen } from './loopback.ts';
 
 export interface Heard {
   readonly method: string;
@@ -29,17 +28,10 @@ export async function openEngine() {
       void engine.answer(one, response);
     });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo; // a listening TCP server has one
   return Object.assign(engine, {
     heard,
-    url: `http://127.0.0.1:${port}`,
-    close: async () => {
-      server.closeAllConnections();
-      server.close();
-      await once(server, 'close');
-    },
+    url: `http://127.0.0.1:${await listen(server)}`,
+    close: () => endServer(server),
   });
 }
 

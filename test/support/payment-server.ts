@@ -4,7 +4,7 @@
  */
 import { createServer } from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { endServer, listen } from './loopback.ts';
 import { Fault } from '../../src/core/faults.ts';
 import { formatUsd } from '../../src/core/money.ts';
 import { balanceBody, topUpBody } from '../../src/wallet/x402/x402.ts';
@@ -65,24 +65,15 @@ export async function startPaymentServer(): Promise<PaymentServer> {
     const call = { fixture, request, response, number: state.calls };
     route(call).catch((error: unknown) => sendFault(response, error));
   });
-  await new Promise<void>((resolve) => {
-    server.listen(0, '127.0.0.1', resolve);
-  });
-  const { port } = server.address() as AddressInfo; // listening on TCP
   return {
-    url: `http://127.0.0.1:${port}`,
+    url: `http://127.0.0.1:${await listen(server)}`,
     get fixture() {
       return state.fixture;
     },
     set fixture(fixture) {
       state.fixture = fixture;
     },
-    stop: async () => {
-      server.closeAllConnections();
-      await new Promise<void>((resolve) => {
-        server.close(() => resolve());
-      });
-    },
+    stop: () => endServer(server),
   };
 }
 

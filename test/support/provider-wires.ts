@@ -1,10 +1,9 @@
 /** Emulations of the wires of model providers: one file of data per provider. */
 import { type AwsAccount, awsEvent } from './aws-wire.ts';
 import { readdirSync, readFileSync } from 'node:fs';
-import { type IncomingMessage, type Server, type ServerResponse, createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { once } from 'node:events';
+import { type IncomingMessage, type ServerResponse, createServer } from 'node:http';
 import { buffer } from 'node:stream/consumers';
+import { endServer, listen } from './loopback.ts';
 
 export interface Reply {
   readonly status: number;
@@ -76,28 +75,17 @@ export class EmulatedProvider {
   replies: Reply[] = [];
   /** Handles a request instead of the replies if it returns `true`. */
   handle: (request: ReceivedRequest, response: ServerResponse) => boolean = () => false;
-  readonly #server: Server;
+  url = '';
+  readonly #server = createServer((raw, response) => void this.#serve(raw, response));
 
   static async open(): Promise<EmulatedProvider> {
     const provider = new EmulatedProvider();
-    provider.#server.listen(0, '127.0.0.1');
-    await once(provider.#server, 'listening');
+    provider.url = `http://127.0.0.1:${await listen(provider.#server)}`;
     return provider;
   }
 
-  private constructor() {
-    this.#server = createServer((raw, response) => void this.#serve(raw, response));
-  }
-
-  get url(): string {
-    const { port } = this.#server.address() as AddressInfo; // a listening TCP server has one
-    return `http://127.0.0.1:${port}`;
-  }
-
-  async close(): Promise<void> {
-    this.#server.closeAllConnections();
-    this.#server.close();
-    await once(this.#server, 'close');
+  close(): Promise<void> {
+    return endServer(this.#server);
   }
 
   async #serve(raw: IncomingMessage, response: ServerResponse): Promise<void> {

@@ -1,8 +1,8 @@
 /** A TCP server whose connections a test handles. */
-import { once } from 'node:events';
-import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { createServer, type Server, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 import { createServer as createTlsServer, type TlsOptions } from 'node:tls';
+import { listen } from './loopback.ts';
 
 /** Origin of the server, which closes with the test. With `tls` it uses TLS. */
 export async function rawServer(
@@ -17,12 +17,10 @@ export async function rawServer(
     serve(socket);
   };
   const server: Server = tls === undefined ? createServer(accept) : createTlsServer(tls, accept);
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  const port = await listen(server);
   t.after(() => {
     server.close();
     for (const socket of sockets) socket.destroy();
   });
-  const { port } = server.address() as AddressInfo;
   return tls === undefined ? `http://127.0.0.1:${port}` : `https://localhost:${port}`;
 }

@@ -7,7 +7,7 @@
  * The double keeps all money that a test moves, so that a test can compare it with the ledger.
  */
 import { type IncomingMessage, type Server, type ServerResponse, createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { endServer, listen } from './loopback.ts';
 import { text } from 'node:stream/consumers';
 import { Stripe } from 'stripe';
 
@@ -107,13 +107,11 @@ export class StripeDouble {
 
   static async start(): Promise<StripeDouble> {
     const server = createServer();
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    return new StripeDouble(server, (server.address() as AddressInfo).port);
+    return new StripeDouble(server, await listen(server));
   }
 
-  async stop(): Promise<void> {
-    this.#server.closeAllConnections();
-    await new Promise((resolve) => this.#server.close(resolve));
+  stop(): Promise<void> {
+    return endServer(this.#server);
   }
 
   /** The `payments.stripe` section for this double. */
