@@ -1,7 +1,7 @@
 /** The form of an engine that is added: provider or URL, name, key and settings, and its test. */
 import { useState } from 'preact/hooks';
 import { call } from '../api.ts';
-import { ActionForm, Select, TextField, useAction } from '../parts/form.tsx';
+import { ActionForm, type FormState, Select, TextField, useForm } from '../parts/form.tsx';
 import type { EngineChoices, TestedEngine } from '../shapes.ts';
 
 type Provider = EngineChoices['providers'][number];
@@ -22,7 +22,6 @@ const KEY_KINDS = [
   ['env', 'Environment variable'],
   ['none', 'No key'],
 ] as const;
-type KeyKind = (typeof KEY_KINDS)[number][0];
 
 interface EngineFormProps {
   readonly choices: EngineChoices;
@@ -33,149 +32,136 @@ interface EngineFormProps {
 export function EngineForm({ choices, changed, tested }: EngineFormProps) {
   const { providers, found, engines } = choices;
   const first = found[0];
-  const [choice, setChoice] = useState(first === undefined ? OTHER : OTHER + first.url);
-  const [name, setName] = useState(freeName(first?.name ?? 'gpu', engines));
-  const [url, setUrl] = useState(first?.url ?? '');
-  const [keyKind, setKeyKind] = useState<KeyKind>('none');
-  const [key, setKey] = useState('');
-  const [variable, setVariable] = useState('');
+  const { action, values, set, field } = useForm({
+    choice: first === undefined ? OTHER : OTHER + first.url,
+    name: freeName(first?.name ?? 'gpu', engines),
+    url: first?.url ?? '',
+    keyKind: 'none',
+    key: '',
+    variable: '',
+    priceList: '',
+  });
   const [settings, setSettings] = useState<Readonly<Record<string, string>>>({});
-  const [priceList, setPriceList] = useState('');
-  const action = useAction();
-  const provider = providers.find((one) => one.name === choice);
+  const provider = providers.find((one) => one.name === values.choice);
   const choose = (next: string): void => {
     const known = providers.find((one) => one.name === next);
     const server = found.find((one) => OTHER + one.url === next);
-    setChoice(next);
-    setName(freeName(known?.name ?? server?.name ?? 'gpu', engines));
-    setUrl(server?.url ?? '');
-    setKeyKind(known === undefined ? 'none' : known.isKeySet ? 'env' : 'value');
-    setVariable(known?.keyVariable ?? '');
-    setKey('');
+    set({
+      choice: next,
+      name: freeName(known?.name ?? server?.name ?? 'gpu', engines),
+      url: server?.url ?? '',
+      keyKind: known === undefined ? 'none' : known.isKeySet ? 'env' : 'value',
+      variable: known?.keyVariable ?? '',
+      key: '',
+    });
     setSettings({});
-    changed();
   };
   const test = (): void => {
+    const name = values.name.trim();
+    const url = values.url.trim();
+    const priceList = values.priceList.trim();
     const filled = Object.entries(settings).filter(([, value]) => value.trim() !== '');
     const given: Engine = {
-      name: name.trim(),
+      name,
       ...(provider !== undefined && { provider: provider.name }),
-      ...(url.trim() !== '' && { url: url.trim() }),
-      ...keyOf(provider, keyKind, keyKind === 'env' ? variable.trim() : key.trim()),
+      ...(url !== '' && { url }),
+      ...keyOf(provider, values),
       ...(filled.length > 0 && { settings: Object.fromEntries(filled) }),
     };
-    const list = priceList.trim() === '' ? {} : { priceList: priceList.trim() };
     changed();
     void action.run(async () => {
-      const body = { ...given, ...list };
+      const body = { ...given, ...(priceList !== '' && { priceList }) };
       const path = '/admin/engine-setup/test';
       tested(given, await call<TestedEngine>(path, { method: 'POST', body }));
     });
   };
-  const edit =
-    <T,>(set: (value: T) => void) =>
-    (value: T): void => {
-      set(value);
-      changed();
-    };
   return (
     <ActionForm action={action} submit={test} label={action.isRunning ? 'Testing…' : 'Test'}>
-      <Select
-        label="Engine"
-        value={choice}
-        options={[
-          ...found.map((one) => [OTHER + one.url, `${one.name} at ${one.url}`] as const),
-          [OTHER, 'Another URL'],
-          ...providers.map((one) => [one.name, one.name] as const),
-        ]}
-        onInput={choose}
-      />
-      {(provider === undefined || provider.url !== null) && (
+      <div onInput={changed}>
+        <Select
+          label="Engine"
+          value={values.choice}
+          options={[
+            ...found.map((one) => [OTHER + one.url, `${one.name} at ${one.url}`] as const),
+            [OTHER, 'Another URL'],
+            ...providers.map((one) => [one.name, one.name] as const),
+          ]}
+          onInput={choose}
+        />
+        {(provider === undefined || provider.url !== null) && (
+          <TextField
+            {...field('url')}
+            label="URL"
+            hint={
+              provider === undefined
+                ? 'Base URL of the server, such as http://10.0.0.5:8000/v1.'
+                : `Default: ${provider.url}`
+            }
+            required={provider === undefined}
+          />
+        )}
         <TextField
-          label="URL"
-          hint={
-            provider === undefined
-              ? 'Base URL of the server, such as http://10.0.0.5:8000/v1.'
-              : `Default: ${provider.url}`
-          }
-          value={url}
-          required={provider === undefined}
-          onInput={edit(setUrl)}
+          {...field('name')}
+          label="Name"
+          hint="The name of the engine in the configuration."
+          required
         />
-      )}
-      <TextField
-        label="Name"
-        hint="The name of the engine in the configuration."
-        value={name}
-        required
-        onInput={edit(setName)}
-      />
-      {provider?.needs.flat().map((one) => (
-        <TextField
-          key={one}
-          label={one}
-          hint={hintOf(provider, one)}
-          value={settings[one] ?? ''}
-          onInput={edit((value) => setSettings({ ...settings, [one]: value }))}
-        />
-      ))}
-      {provider === undefined || provider.keyVariable !== null ? (
-        <KeyFields
-          kind={keyKind}
-          setKind={edit(setKeyKind)}
-          value={keyKind === 'env' ? variable : key}
-          setValue={edit(keyKind === 'env' ? setVariable : setKey)}
-        />
-      ) : (
-        <Secrets provider={provider} settings={settings} change={edit(setSettings)} />
-      )}
-      <details>
-        <summary>Price list</summary>
-        <TextField
-          label="URL of a price list"
-          hint="Default: the price file of the configuration, otherwise the public list of LiteLLM."
-          value={priceList}
-          onInput={edit(setPriceList)}
-        />
-      </details>
+        {provider?.needs.flat().map((one) => (
+          <TextField
+            key={one}
+            label={one}
+            hint={hintOf(provider, one)}
+            value={settings[one] ?? ''}
+            onInput={(value) => setSettings({ ...settings, [one]: value })}
+          />
+        ))}
+        {hasOwnSecrets(provider) ? (
+          <Secrets provider={provider} settings={settings} change={setSettings} />
+        ) : (
+          <KeyFields kind={values.keyKind} field={field} />
+        )}
+        <details>
+          <summary>Price list</summary>
+          <TextField
+            {...field('priceList')}
+            label="URL of a price list"
+            hint="Default: the price file of the configuration, otherwise the public list of LiteLLM."
+          />
+        </details>
+      </div>
     </ActionForm>
   );
 }
 
-interface KeyProps {
-  readonly kind: KeyKind;
-  readonly setKind: (kind: KeyKind) => void;
-  readonly value: string;
-  readonly setValue: (value: string) => void;
+/** Secrets with names of their own, such as the two keys of AWS, instead of one key. */
+function hasOwnSecrets(provider: Provider | undefined): provider is Provider {
+  return provider !== undefined && provider.keyVariable === null;
 }
 
-function KeyFields({ kind, setKind, value, setValue }: KeyProps) {
+interface KeyProps extends Pick<FormState<'keyKind' | 'key' | 'variable'>, 'field'> {
+  readonly kind: string;
+}
+
+function KeyFields({ kind, field }: KeyProps) {
   return (
     <>
-      <Select
-        label="Key"
-        value={kind}
-        options={KEY_KINDS}
-        onInput={(chosen) => setKind(chosen as KeyKind)} // one of the options
-      />
+      <Select {...field('keyKind')} label="Key" options={KEY_KINDS} />
       {kind === 'value' && (
         <TextField
+          {...field('key')}
           label="Key of the engine"
           type="password"
           autoComplete="off"
           hint="The key is written to the configuration file, and is masked in the console."
-          value={value}
           required
-          onInput={setValue}
         />
       )}
       {kind === 'env' && (
         <TextField
+          {...field('variable')}
           label="Variable"
           hint="The environment of the server must contain it."
-          value={value}
           required
-          onInput={setValue}
         />
       )}
     </>
@@ -188,7 +174,6 @@ interface SecretsProps {
   readonly change: (settings: Readonly<Record<string, string>>) => void;
 }
 
-/** Secrets with names of their own, such as the two keys of AWS. */
 function Secrets({ provider, settings, change }: SecretsProps) {
   return (
     <>
@@ -215,16 +200,16 @@ function hintOf({ needs }: Provider, setting: string): string {
 
 function keyOf(
   provider: Provider | undefined,
-  kind: KeyKind,
-  text: string,
+  { keyKind, key, variable }: Readonly<Record<'keyKind' | 'key' | 'variable', string>>,
 ): Pick<Engine, 'key'> | undefined {
-  if (provider !== undefined && provider.keyVariable === null) return undefined;
-  if (kind === 'none') return { key: 'none' };
-  return { key: kind === 'env' ? { env: text } : { value: text } };
+  if (hasOwnSecrets(provider)) return undefined;
+  if (keyKind === 'none') return { key: 'none' };
+  return { key: keyKind === 'env' ? { env: variable.trim() } : { value: key.trim() } };
 }
 
 function freeName(name: string, taken: readonly string[]): string {
-  let free = name.replaceAll(/[^a-z0-9-]/g, '-');
-  for (let at = 2; taken.includes(free); at += 1) free = `${name}-${at}`;
+  const own = name.replaceAll(/[^a-z0-9-]/g, '-');
+  let free = own;
+  for (let at = 2; taken.includes(free); at += 1) free = `${own}-${at}`;
   return free;
 }
