@@ -1,11 +1,10 @@
 /** The section of automatic top-ups: the saved card, its settings and their form. */
-import { useSignal } from '@preact/signals';
 import { call } from '../api.ts';
 import { usdText } from '../format.ts';
 import { Confirm } from '../parts/confirm.tsx';
 import { ActionForm, AmountField, useForm } from '../parts/form.tsx';
 import { Loaded, Notice } from '../parts/loaded.tsx';
-import { Overlay } from '../parts/overlay.tsx';
+import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { type Resource, useCall } from '../resource.ts';
 import type { AutoTopUp } from '../shapes.ts';
 
@@ -33,12 +32,7 @@ export function AutoTopUpSection() {
 }
 
 function Settings({ data, from }: { data: AutoTopUp; from: Resource<AutoTopUp> }) {
-  const shown = useSignal<'form' | 'removal' | undefined>(undefined);
   const { card, keepUsd, chargeUsd, monthlyUsd, chargedThisMonthUsd, problem, stopped } = data;
-  const done = (): void => {
-    shown.value = undefined;
-    from.reload();
-  };
   return (
     <>
       {keepUsd === null || chargeUsd === null || monthlyUsd === null ? (
@@ -61,38 +55,37 @@ function Settings({ data, from }: { data: AutoTopUp; from: Resource<AutoTopUp> }
         </Notice>
       )}
       <p class="row">
-        <button type="button" onClick={() => (shown.value = 'form')}>
-          {keepUsd === null ? 'Switch on' : 'Change'}
-        </button>
-        <button type="button" onClick={() => (shown.value = 'removal')}>
-          Delete the card
-        </button>
+        <DialogButton label={keepUsd === null ? 'Switch on' : 'Change'}>
+          {(close) => <SettingsWindow data={data} close={close} saved={from.reload} />}
+        </DialogButton>
+        <DialogButton label="Delete the card">
+          {(close) => (
+            <Confirm
+              title="Delete the saved card?"
+              label="Delete the card"
+              run={() => call(PATH, { method: 'DELETE' })}
+              done={() => {
+                close();
+                from.reload();
+              }}
+              close={close}
+            >
+              <p>The card is not charged again. To save it again, pay once.</p>
+            </Confirm>
+          )}
+        </DialogButton>
       </p>
-      {shown.value === 'form' && (
-        <SettingsWindow data={data} done={done} close={() => (shown.value = undefined)} />
-      )}
-      {shown.value === 'removal' && (
-        <Confirm
-          title="Delete the saved card?"
-          label="Delete the card"
-          run={() => call(PATH, { method: 'DELETE' })}
-          done={done}
-          close={() => (shown.value = undefined)}
-        >
-          <p>The card is not charged again. To save it again, pay once.</p>
-        </Confirm>
-      )}
     </>
   );
 }
 
 interface WindowProps {
   readonly data: AutoTopUp;
-  readonly done: () => void;
+  readonly saved: () => void;
   readonly close: () => void;
 }
 
-function SettingsWindow({ data, done, close }: WindowProps) {
+function SettingsWindow({ data, saved, close }: WindowProps) {
   const { action, values, field } = useForm({
     keepUsd: String(data.keepUsd ?? USUAL.keepUsd),
     chargeUsd: String(data.chargeUsd ?? USUAL.keepUsd),
@@ -106,7 +99,8 @@ function SettingsWindow({ data, done, close }: WindowProps) {
         monthlyUsd: Number(values.monthlyUsd),
       };
       await call(PATH, { method: 'PUT', body });
-      done();
+      close();
+      saved();
     });
   return (
     <Overlay title="Automatic top-up" close={close}>

@@ -7,7 +7,7 @@ import { usdText } from '../format.ts';
 import { balance } from '../live.ts';
 import { toast } from '../parts/announce.tsx';
 import { ActionForm, AmountField, Segments, useAction } from '../parts/form.tsx';
-import { Overlay } from '../parts/overlay.tsx';
+import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { SafeLink } from '../parts/values.tsx';
 import { useCall, useInterval } from '../resource.ts';
 import type { Checkout, CreatedCheckout } from '../shapes.ts';
@@ -17,19 +17,17 @@ const USUAL = '25';
 const POLL_MS = 2_000;
 
 export function CardPanel({ label }: { label: string }) {
-  const isOpen = useSignal(false);
   const { query, path, route } = useLocation();
   const { checkout } = query;
   return (
     <section class="top-up">
       {checkout === undefined ? (
-        <button type="button" class="primary" onClick={() => (isOpen.value = true)}>
-          {label}
-        </button>
+        <DialogButton label={label} class="primary">
+          {(close) => <CardWindow close={close} />}
+        </DialogButton>
       ) : (
         <Returned id={checkout} close={() => route(path, true)} />
       )}
-      {isOpen.value && <CardWindow close={() => (isOpen.value = false)} />}
     </section>
   );
 }

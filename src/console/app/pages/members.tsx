@@ -5,7 +5,7 @@ import { toast, toastError } from '../parts/announce.tsx';
 import { Confirm } from '../parts/confirm.tsx';
 import { ActionForm, Select, TextField, useForm } from '../parts/form.tsx';
 import { Empty } from '../parts/loaded.tsx';
-import { Overlay } from '../parts/overlay.tsx';
+import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { ShownOnce } from '../parts/shown-once.tsx';
 import { type Column, LoadedTable } from '../parts/table.tsx';
@@ -15,26 +15,29 @@ import { can, isOperator, providers, session } from '../session.ts';
 import type { List, Member, OpenInvitation } from '../shapes.ts';
 import { ROLE_CHOICES } from './roles.ts';
 
-type Window =
-  | { readonly kind: 'invite' }
-  | { readonly kind: 'remove'; readonly member: Member }
-  | { readonly kind: 'invited'; readonly url: string };
-
 export function Members() {
   const members = useCall<List<Member>>('/members');
   const invitations = useCall<List<OpenInvitation>>('/members/invitations');
-  const open = useSignal<Window | undefined>(undefined);
-  const close = (): void => {
-    open.value = undefined;
-  };
+  const invitedUrl = useSignal<string | undefined>(undefined);
+  const leaving = useSignal<Member | undefined>(undefined);
   const canInvite = can('own') && providers.value.length > 0;
   return (
     <>
       <PageHead title="Members" lead="People who sign in to this account, and their roles.">
         {canInvite && (
-          <button type="button" class="primary" onClick={() => (open.value = { kind: 'invite' })}>
-            Invite a member
-          </button>
+          <DialogButton label="Invite a member" class="primary">
+            {(close) => (
+              <Overlay title="Invite a member" close={close}>
+                <InviteForm
+                  invited={(url) => {
+                    close();
+                    invitedUrl.value = url;
+                    invitations.reload();
+                  }}
+                />
+              </Overlay>
+            )}
+          </DialogButton>
         )}
       </PageHead>
       {can('own') && providers.value.length === 0 && (
@@ -58,34 +61,24 @@ export function Members() {
             <p>Only API keys and wallets sign in to this account.</p>
           </Empty>
         }
-        columns={memberColumns(members, (member) => (open.value = { kind: 'remove', member }))}
+        columns={memberColumns(members, (member) => (leaving.value = member))}
         keyOf={({ id }) => id}
       />
       {(invitations.data?.data.length ?? 0) > 0 && <Invitations list={invitations} />}
-      {open.value?.kind === 'invite' && (
-        <Overlay title="Invite a member" close={close}>
-          <InviteForm
-            invited={(url) => {
-              open.value = { kind: 'invited', url };
-              invitations.reload();
-            }}
-          />
-        </Overlay>
-      )}
-      {open.value?.kind === 'invited' && (
+      {invitedUrl.value !== undefined && (
         <ShownOnce
           title="The invitation was created"
-          secret={open.value.url}
-          close={close}
+          secret={invitedUrl.value}
+          close={() => (invitedUrl.value = undefined)}
           about="Send this link to the person. It is valid once, and the server cannot show it again."
         />
       )}
-      {open.value?.kind === 'remove' && (
+      {leaving.value !== undefined && (
         <RemoveMember
-          member={open.value.member}
-          close={close}
+          member={leaving.value}
+          close={() => (leaving.value = undefined)}
           removed={() => {
-            close();
+            leaving.value = undefined;
             members.reload();
           }}
         />

@@ -7,7 +7,7 @@ import { toast } from '../parts/announce.tsx';
 import { CodeBlock } from '../parts/code.tsx';
 import { Confirm } from '../parts/confirm.tsx';
 import { ErrorMessage, useAction } from '../parts/form.tsx';
-import { Overlay } from '../parts/overlay.tsx';
+import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { CopyId, Facts, OpenButton, State, Time } from '../parts/values.tsx';
 import { ShownOnce } from '../parts/shown-once.tsx';
 import { Empty } from '../parts/loaded.tsx';
@@ -46,21 +46,14 @@ interface WebhookDrawerProps {
   readonly sent: () => void;
 }
 
-type DrawerWindow =
-  | { readonly kind: 'change' | 'rotate' | 'delete' }
-  | { readonly kind: 'secret'; readonly webhook: SecretWebhook }
-  | { readonly kind: 'message'; readonly delivery: Delivery };
-
 export function WebhookDrawer({ webhook, close, changed, sent }: WebhookDrawerProps) {
   const { id, url, thresholds, paused, createdAt } = webhook;
   const path = `/webhooks/${encodeURIComponent(id)}`;
   const list = useCursorList<Delivery>(`${deliveriesPath(id)}?limit=20`);
-  const window = useSignal<DrawerWindow | undefined>(undefined);
   const tested = useSignal<Delivery | undefined>(undefined);
+  const opened = useSignal<Delivery | undefined>(undefined);
+  const rotated = useSignal<SecretWebhook | undefined>(undefined);
   const action = useAction();
-  const shut = (): void => {
-    window.value = undefined;
-  };
   const test = (): void => {
     tested.value = undefined;
     void action.run(async () => {
@@ -91,18 +84,62 @@ export function WebhookDrawer({ webhook, close, changed, sent }: WebhookDrawerPr
         <button type="button" class="primary" disabled={action.isRunning} onClick={test}>
           Send a test
         </button>
-        <button type="button" onClick={() => (window.value = { kind: 'change' })}>
-          Change
-        </button>
+        <DialogButton label="Change">
+          {(shut) => (
+            <Overlay title="Change the webhook" close={shut}>
+              <WebhookForm
+                given={webhook}
+                save={async (body) => {
+                  await call(path, { method: 'PATCH', body });
+                  toast('The webhook was changed');
+                  shut();
+                  changed();
+                }}
+              />
+            </Overlay>
+          )}
+        </DialogButton>
         <button type="button" disabled={action.isRunning} onClick={pause}>
           {paused ? 'Resume' : 'Pause'}
         </button>
-        <button type="button" onClick={() => (window.value = { kind: 'rotate' })}>
-          New secret
-        </button>
-        <button type="button" class="danger" onClick={() => (window.value = { kind: 'delete' })}>
-          Delete
-        </button>
+        <DialogButton label="New secret">
+          {(shut) => (
+            <Confirm
+              title="Create a new secret"
+              label="Create a new secret"
+              cancel="Keep the old secret"
+              close={shut}
+              run={async () => {
+                rotated.value = await call(`${path}/secret/rotate`, { method: 'POST' });
+              }}
+              done={shut}
+            >
+              <p>
+                For 24 hours, messages are signed with both secrets, so that you can update the
+                receiver.
+              </p>
+            </Confirm>
+          )}
+        </DialogButton>
+        <DialogButton label="Delete" class="danger">
+          {(shut) => (
+            <Confirm
+              title="Delete the webhook"
+              label="Delete"
+              notice="The webhook was deleted"
+              close={shut}
+              run={() => call(path, { method: 'DELETE' })}
+              done={() => {
+                close();
+                changed();
+              }}
+            >
+              <p>
+                Stops all messages to <strong class="text">{url}</strong> and deletes their history.
+              </p>
+            </Confirm>
+          )}
+        </DialogButton>
       </p>
       <ErrorMessage error={action.error} />
       {tested.value !== undefined && <Tested delivery={tested.value} />}
@@ -116,116 +153,20 @@ export function WebhookDrawer({ webhook, close, changed, sent }: WebhookDrawerPr
               <p>The server checks the thresholds once a minute. A test is sent immediately.</p>
             </Empty>
           }
-          columns={messageColumns((delivery) => (window.value = { kind: 'message', delivery }))}
+          columns={messageColumns((delivery) => (opened.value = delivery))}
           keyOf={(row) => row.id}
         />
       </section>
-      {window.value !== undefined && (
-        <DrawerOverlay
-          window={window.value}
-          webhook={webhook}
-          path={path}
-          shut={shut}
-          show={(next) => (window.value = next)}
-          changed={changed}
-          deleted={() => {
-            close();
-            changed();
-          }}
-        />
+      {opened.value !== undefined && (
+        <Overlay title={opened.value.event} close={() => (opened.value = undefined)}>
+          <DeliveryFacts delivery={opened.value} />
+          <CodeBlock title="Message" text={JSON.stringify(opened.value.payload, null, 2)} />
+        </Overlay>
+      )}
+      {rotated.value !== undefined && (
+        <ShownSecret webhook={rotated.value} close={() => (rotated.value = undefined)} />
       )}
     </Overlay>
-  );
-}
-
-interface DrawerOverlayProps {
-  readonly window: DrawerWindow;
-  readonly webhook: Webhook;
-  readonly path: string;
-  readonly shut: () => void;
-  readonly show: (window: DrawerWindow) => void;
-  readonly changed: () => void;
-  readonly deleted: () => void;
-}
-
-function DrawerOverlay(props: DrawerOverlayProps) {
-  const { window, webhook, path, shut, show, changed, deleted } = props;
-  switch (window.kind) {
-    case 'change':
-      return (
-        <Overlay title="Change the webhook" close={shut}>
-          <WebhookForm
-            given={webhook}
-            save={async (body) => {
-              await call(path, { method: 'PATCH', body });
-              toast('The webhook was changed');
-              shut();
-              changed();
-            }}
-          />
-        </Overlay>
-      );
-    case 'rotate':
-      return (
-        <RotateSecret
-          path={path}
-          close={shut}
-          rotated={(rotated) => show({ kind: 'secret', webhook: rotated })}
-        />
-      );
-    case 'delete':
-      return (
-        <Confirm
-          title="Delete the webhook"
-          label="Delete"
-          notice="The webhook was deleted"
-          close={shut}
-          run={() => call(path, { method: 'DELETE' })}
-          done={deleted}
-        >
-          <p>
-            Stops all messages to <strong class="text">{webhook.url}</strong> and deletes their
-            history.
-          </p>
-        </Confirm>
-      );
-    case 'secret':
-      return <ShownSecret webhook={window.webhook} close={shut} />;
-    case 'message':
-      return (
-        <Overlay title={window.delivery.event} close={shut}>
-          <DeliveryFacts delivery={window.delivery} />
-          <CodeBlock title="Message" text={JSON.stringify(window.delivery.payload, null, 2)} />
-        </Overlay>
-      );
-  }
-}
-
-interface RotateSecretProps {
-  readonly path: string;
-  readonly close: () => void;
-  readonly rotated: (webhook: SecretWebhook) => void;
-}
-
-function RotateSecret({ path, close, rotated }: RotateSecretProps) {
-  const created = useSignal<SecretWebhook | undefined>(undefined);
-  return (
-    <Confirm
-      title="Create a new secret"
-      label="Create a new secret"
-      cancel="Keep the old secret"
-      close={close}
-      run={async () => {
-        created.value = await call<SecretWebhook>(`${path}/secret/rotate`, { method: 'POST' });
-      }}
-      done={() => {
-        if (created.value !== undefined) rotated(created.value);
-      }}
-    >
-      <p>
-        For 24 hours, messages are signed with both secrets, so that you can update the receiver.
-      </p>
-    </Confirm>
   );
 }
 
