@@ -22,28 +22,49 @@ interface UsageRow {
   readonly metadata: string | null;
 }
 
-export function demand(holds: boolean, what: () => string): void {
-  if (!holds) throw new DefectFound(what());
+export function demand(holds: boolean, sentence: string): void {
+  if (!holds) throw new DefectFound(sentence);
+}
+
+/** Queries that never have a row. */
+const ALWAYS = {
+  'Below zero': `SELECT id, balance_nano, held_nano FROM ledger_account
+     WHERE id NOT LIKE 'house:%' AND (balance_nano < 0 OR held_nano < 0)`,
+  'Above a limit': `SELECT id, usd_spent_nano, usd_held_nano FROM ledger_allowance
+     WHERE usd_spent_nano + usd_held_nano > usd_limit_nano`,
+};
+
+const MONTHS = {
+  'Charged to cards in a month': `SELECT CAST(SUM(amount_nano) AS BIGINT) AS sum FROM payments_card
+     WHERE kind = 'automatic' AND state = 'paid' GROUP BY account_id, created_ms < ${NEW_YEAR_MS}
+     HAVING SUM(amount_nano) > ${usdToNano(MONTHLY_USD)}`,
+};
+
+/** Queries that have no row when nothing runs any more. */
+const AT_THE_END = {
+  'Payments did not end': `SELECT * FROM payments_topup WHERE state NOT IN ('credited', 'failed')`,
+  'Refunds did not end': `SELECT * FROM payments_refund WHERE state NOT IN ('paid', 'failed')`,
+  'Batches did not end': `SELECT * FROM batches_batch
+     WHERE state NOT IN ('completed', 'failed', 'expired', 'cancelled')`,
+  'Videos did not end': `SELECT * FROM video_job WHERE state NOT IN ('completed', 'failed')`,
+};
+
+async function haveNoRows(app: App, queries: Readonly<Record<string, string>>): Promise<void> {
+  for (const [sentence, sql] of Object.entries(queries)) {
+    const rows = await app.stores.store.query(sql);
+    demand(rows.length === 0, `${sentence}: ${text(rows)}`);
+  }
 }
 
 /** Holds at every moment. */
 export async function booksAreRight(app: App, town: Town): Promise<void> {
   const report = await app.stores.ledger.audit();
-  demand(report.ok, () => `The audit finds ${text(report.differences)}`);
-  const below = await app.stores.store.query(
-    `SELECT id, balance_nano, held_nano FROM ledger_account
-     WHERE id NOT LIKE 'house:%' AND (balance_nano < 0 OR held_nano < 0)`,
-  );
-  demand(below.length === 0, () => `Below zero: ${text(below)}`);
-  const above = await app.stores.store.query(
-    `SELECT id, usd_spent_nano, usd_held_nano FROM ledger_allowance
-     WHERE usd_spent_nano + usd_held_nano > usd_limit_nano`,
-  );
-  demand(above.length === 0, () => `Above a limit: ${text(above)}`);
+  demand(report.ok, `The audit finds ${text(report.differences)}`);
+  await haveNoRows(app, ALWAYS);
   for (const [way, { everReceived }] of chainsOf(town)) {
     const topUps = await app.stores.ledger.receivedFrom(`house:top-up:${way}`);
     const most = everReceived * NANO_PER_UNIT;
-    demand(topUps <= most, () => `${topUps} credited to wallets, ${way} had at most ${most}`);
+    demand(topUps <= most, `${topUps} credited to wallets, ${way} had at most ${most}`);
   }
 }
 
@@ -63,26 +84,28 @@ export async function runIsRight(app: App, town: Town, hasLeases = false): Promi
   capsHold(rows, town.accounts);
   await creditsArePosted(app, town);
   await cardsAreCredited(app, town.stripe);
-  await walletsAreCredited(app, town);
-  await allHaveEnded(app, 'batches_batch', ['completed', 'failed', 'expired', 'cancelled']);
+  for (const [way, { received, refunded }] of chainsOf(town)) {
+    const posted = await postedBy(app, way);
+    const units = received - refunded;
+    demand(posted === units * NANO_PER_UNIT, `${posted} from wallets, ${way} has ${units} units`);
+  }
+  await haveNoRows(app, AT_THE_END);
   await videosAreCharged(app, charges);
   nothingRuns(app);
   if (hasLeases) return;
   const { openHolds } = await app.stores.ledger.audit();
-  demand(openHolds === 0, () => `${openHolds} holds did not end`);
-  const held = await app.stores.store.query(
-    'SELECT id, held_nano FROM ledger_account WHERE held_nano <> 0',
-  );
-  demand(held.length === 0, () => `Still held: ${text(held)}`);
+  demand(openHolds === 0, `${openHolds} holds did not end`);
+  const still = 'SELECT id, held_nano FROM ledger_account WHERE held_nano <> 0';
+  await haveNoRows(app, { 'Still held': still });
 }
 
 /** Holds for each server after its last request. */
 export function nothingRuns({ server, stores }: App): void {
-  demand(server.open === 0, () => `${server.open} requests did not end`);
+  demand(server.open === 0, `${server.open} requests did not end`);
   const { holds } = stores.ledger;
   const { count } = holds.figures();
-  demand(count === 0, () => `${count} holds of requests did not end`);
-  demand(holds.journaled === 0, () => `${holds.journaled} settles stay in the journal`);
+  demand(count === 0, `${count} holds of requests did not end`);
+  demand(holds.journaled === 0, `${holds.journaled} settles stay in the journal`);
 }
 
 /** A response that arrived whole is charged once, with the price of what it contains. */
@@ -91,17 +114,17 @@ function isChargedOnce(seen: Seen, rows: readonly UsageRow[]): void {
   if (requestId === undefined || status === undefined) return;
   const sum = costOf(rows);
   const name = `${requestId} of ${seen.caller} (${status})`;
-  demand(rows.length <= 1, () => `${name} has ${rows.length} receipts`);
-  demand(!seen.isInternal, () => `${name} failed without a reason`);
-  if (status !== 200) return demand(sum === 0n, () => `${name} failed and costs ${sum}`);
+  demand(rows.length <= 1, `${name} has ${rows.length} receipts`);
+  demand(!seen.isInternal, `${name} failed without a reason`);
+  if (status !== 200) return demand(sum === 0n, `${name} failed and costs ${sum}`);
   // Without usage a stream has ended with an error, and is charged for its text or not at all.
   if (expectedNano === undefined) return;
   // The text of a broken stream is not charged if another request has taken over the key.
   if (seen.isBroken && seen.key !== undefined && rows.length === 0) return;
-  demand(rows.length === 1, () => `${name} has no receipt`);
+  demand(rows.length === 1, `${name} has no receipt`);
   // Another server may have ended the hold of a broken stream, and its caller spent the credit.
   if (seen.isBroken && sum < expectedNano) return;
-  demand(sum === expectedNano, () => `${name} costs ${sum}, not ${expectedNano}`);
+  demand(sum === expectedNano, `${name} costs ${sum}, not ${expectedNano}`);
 }
 
 /** Each finished video has cost its quote, each other one nothing. */
@@ -109,33 +132,28 @@ async function videosAreCharged(
   app: App,
   charges: ReadonlyMap<string, readonly UsageRow[]>,
 ): Promise<void> {
-  await allHaveEnded(app, 'video_job', ['completed', 'failed']);
   const jobs = await app.stores.store.query<{ id: string; state: string; quote_nano: bigint }>(
     'SELECT id, state, quote_nano FROM video_job',
   );
   for (const { id, state, quote_nano: quote } of jobs) {
     const cost = costOf(charges.get(id) ?? []);
     const expected = state === 'completed' ? quote : 0n;
-    demand(cost === expected, () => `The video ${id} is ${state} and costs ${cost} of ${quote}`);
+    demand(cost === expected, `The video ${id} is ${state} and costs ${cost} of ${quote}`);
   }
 }
 
 function keysHaveOneEffect(rows: readonly UsageRow[], seen: readonly Seen[]): void {
-  const charged = Map.groupBy(
-    rows.filter((row) => row.cost_nano > 0n),
-    (row) => tagsOf(row).key,
-  );
-  for (const [key, some] of charged) {
-    if (key === undefined) continue;
-    demand(some.length === 1, () => `The key ${key} is charged ${some.length} times`);
+  const charged = rows.filter((row) => row.cost_nano > 0n);
+  for (const [key, some] of Map.groupBy(charged, (row) => tagsOf(row).key)) {
+    demand(
+      key === undefined || some.length === 1,
+      `The key ${key} is charged ${some.length} times`,
+    );
   }
-  const served = Map.groupBy(
-    seen.filter((one) => one.status === 200 && one.key !== undefined && !one.isBroken),
-    (one) => one.key,
-  );
-  for (const [key, some] of served) {
-    const ids = new Set(some.map((one) => one.requestId));
-    demand(ids.size === 1, () => `The key ${key} has ${ids.size} responses`);
+  const served = seen.filter(({ status, isBroken }) => status === 200 && !isBroken);
+  for (const [key, some] of Map.groupBy(served, (one) => one.key)) {
+    const { size } = new Set(some.map((one) => one.requestId));
+    demand(key === undefined || size === 1, `The key ${key} has ${size} responses`);
   }
 }
 
@@ -156,19 +174,15 @@ function callsHaveResponses(rows: readonly UsageRow[], { nodes, nodeCalls }: Tow
       typeof one !== 'string' || nodes.some((node) => node.hasSent(one));
     const most = RESULT_NANO * BigInt(calls.filter(hasResponse).length);
     const { request_id: id, cost_nano: cost } = row;
-    demand(
-      cost <= most,
-      () => `${id} costs ${cost}, and the nodes have sent responses for ${most}`,
-    );
+    demand(cost <= most, `${id} costs ${cost}, and the nodes have sent responses for ${most}`);
   }
 }
 
 function capsHold(rows: readonly UsageRow[], accounts: readonly CallerAccount[]): void {
-  for (const { accountId, kind, name } of accounts) {
-    if (kind !== 'capped') continue;
+  const cap = usdToNano(LIMIT_USD.capped);
+  for (const { accountId, name } of accounts.filter(({ kind }) => kind === 'capped')) {
     const spent = costOf(rows.filter((row) => row.account_id === accountId));
-    const cap = usdToNano(LIMIT_USD.capped);
-    demand(spent <= cap, () => `${name} spent ${spent} of a limit of ${cap}`);
+    demand(spent <= cap, `${name} spent ${spent} of a limit of ${cap}`);
   }
 }
 
@@ -180,7 +194,7 @@ async function creditsArePosted(app: App, { credited }: Town): Promise<void> {
     );
     const amounts = rows.map((row) => row.amount_nano);
     const isRight = amounts.length === 1 && amounts[0] === amountNano;
-    demand(isRight, () => `The credit ${reference} of ${amountNano} is posted as ${text(amounts)}`);
+    demand(isRight, `The credit ${reference} of ${amountNano} is posted as ${text(amounts)}`);
   }
 }
 
@@ -190,50 +204,19 @@ async function cardsAreCredited(app: App, stripe: StripeDouble): Promise<void> {
     'SELECT id, credited_nano - refunded_nano AS nano, state FROM payments_card',
   );
   const kept = stripe.kept();
+  const sum = [...kept.values()].reduce((total, one) => total + one, 0);
   for (const { id, nano, state } of rows) {
     const cents = kept.get(id) ?? 0;
     demand(
       nano === BigInt(cents) * NANO_PER_CENT,
-      () => `${id} (${state}) has ${nano}, paid ${cents} cents`,
+      `${id} (${state}) has ${nano}, paid ${cents} cents`,
     );
     kept.delete(id);
   }
-  demand(kept.size === 0, () => `Payments without a row: ${text([...kept])}`);
-  const months = await app.stores.store.query<{ sum: bigint }>(
-    `SELECT CAST(SUM(amount_nano) AS BIGINT) AS sum FROM payments_card
-     WHERE kind = 'automatic' AND state = 'paid' GROUP BY account_id, created_ms < ${NEW_YEAR_MS}`,
-  );
-  const mostNano = usdToNano(MONTHLY_USD);
-  demand(
-    months.every(({ sum }) => sum <= mostNano),
-    () => `Charged to cards in a month: ${text(months)}`,
-  );
+  demand(kept.size === 0, `Payments without a row: ${text([...kept])}`);
+  await haveNoRows(app, MONTHS);
   const posted = await postedBy(app, 'stripe');
-  const cents = [...stripe.kept().values()].reduce((sum, one) => sum + one, 0);
-  demand(
-    posted === BigInt(cents) * NANO_PER_CENT,
-    () => `${posted} from cards, paid ${cents} cents`,
-  );
-}
-
-/** Wallets are credited with the transfers that are in the chain, and debited with refunds to them. */
-async function walletsAreCredited(app: App, town: Town): Promise<void> {
-  for (const [way, { received, refunded }] of chainsOf(town)) {
-    const posted = await postedBy(app, way);
-    const units = received - refunded;
-    demand(
-      posted === units * NANO_PER_UNIT,
-      () => `${posted} from wallets, ${way} has ${units} units`,
-    );
-  }
-  await allHaveEnded(app, 'payments_topup', ['credited', 'failed']);
-  await allHaveEnded(app, 'payments_refund', ['paid', 'failed']);
-}
-
-async function allHaveEnded(app: App, table: string, ends: readonly string[]): Promise<void> {
-  const sql = `SELECT * FROM ${table} WHERE state NOT IN (${ends.map((end) => `'${end}'`).join()})`;
-  const open = await app.stores.store.query(sql);
-  demand(open.length === 0, () => `Rows of ${table} did not end: ${text(open)}`);
+  demand(posted === BigInt(sum) * NANO_PER_CENT, `${posted} from cards, paid ${sum} cents`);
 }
 
 function chainsOf({ chain, solana }: Town) {

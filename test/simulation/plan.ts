@@ -8,54 +8,57 @@
  */
 import { randomOf } from './random.ts';
 
-/** How often a kind of fault is drawn, beside the others. */
-const WEIGHTS = {
+interface FaultType {
+  /** How often it is drawn, beside the others. */
+  readonly weight: number;
+  /** What it concerns: servers, their disk with SQLite, their database of several servers, or others. */
+  readonly of: 'server' | 'disk' | 'database' | 'network' | 'peer';
+  /** A machine is down, and cannot fail again. */
+  readonly isDown?: true;
+}
+
+const FAULTS = {
   /** Power loss: what was not flushed may be lost. */
-  crash: 4,
+  crash: { weight: 4, of: 'server', isDown: true },
   /** The operator restarts the server. */
-  restart: 1,
+  restart: { weight: 1, of: 'server', isDown: true },
   /** The process does not run, as on an overloaded host. */
-  pause: 3,
+  pause: { weight: 3, of: 'server' },
   /** The wall clock of the server is set forward or back. */
-  clock: 2,
-  'slow disk': 2,
+  clock: { weight: 2, of: 'server' },
+  'slow disk': { weight: 2, of: 'disk' },
   /** Writes fail until there is space again. */
-  'full disk': 2,
+  'full disk': { weight: 2, of: 'server' },
   /** A flush fails; the operator restarts the machine. */
-  'failed flush': 1,
-  'slow network': 2,
-  'network cut': 2,
+  'failed flush': { weight: 1, of: 'disk', isDown: true },
+  'slow network': { weight: 2, of: 'network' },
+  'network cut': { weight: 2, of: 'network' },
   /** The network holds all data of one machine back, and delivers it at the end. */
-  partition: 2,
-  'slow model': 2,
-  'failing model': 3,
-  'dead model': 1,
-  'card processor': 2,
+  partition: { weight: 2, of: 'network' },
+  'slow model': { weight: 2, of: 'peer' },
+  'failing model': { weight: 3, of: 'peer' },
+  'dead model': { weight: 1, of: 'peer' },
+  'card processor': { weight: 2, of: 'peer' },
   /** The chain replaces its newest blocks. */
-  reorganisation: 2,
+  reorganisation: { weight: 2, of: 'peer' },
   /** A node shows an old state, possibly of a branch that was dropped. */
-  'lagging node': 1,
-  'lying node': 1,
-  'failing node': 1,
+  'lagging node': { weight: 1, of: 'peer' },
+  'lying node': { weight: 1, of: 'peer' },
+  'failing node': { weight: 1, of: 'peer' },
   /** The primary of the database loses power, and the standby takes over. */
-  failover: 2,
-  'database pause': 1,
+  failover: { weight: 2, of: 'database', isDown: true },
+  'database pause': { weight: 1, of: 'database' },
   /** Replies to commits are lost. */
-  'lost commits': 3,
+  'lost commits': { weight: 3, of: 'database' },
   /** One server does not reach the database, or no machine at all. */
-  'lost database': 3,
-} as const;
+  'lost database': { weight: 3, of: 'database' },
+} as const satisfies Record<string, FaultType>;
 
-export type FaultKind = keyof typeof WEIGHTS;
+export type FaultKind = keyof typeof FAULTS;
 
-/** Faults of a database that is on machines of its own, and of one that is a file. */
-const ONLY_SHARED: ReadonlySet<FaultKind> = new Set([
-  'failover',
-  'database pause',
-  'lost commits',
-  'lost database',
-]);
-const ONLY_FILE: ReadonlySet<FaultKind> = new Set(['slow disk', 'failed flush']);
+export function faultType(kind: FaultKind): FaultType {
+  return FAULTS[kind];
+}
 
 export interface Fault {
   readonly kind: FaultKind;
@@ -114,15 +117,15 @@ const MAX_WALLETS = 3;
 
 export function planOf(seed: string, durationMs: number, processes = 1): Plan {
   const random = randomOf(`plan ${seed}`);
-  const absent = processes === 1 ? ONLY_SHARED : ONLY_FILE;
+  const absent = processes === 1 ? 'database' : 'disk';
   const breadth = random.pick(['all', 'half', 'half', 'few', 'few'] as const);
   const some = <T>(kinds: readonly T[]): readonly T[] => {
     if (breadth === 'few') return [random.pick(kinds), random.pick(kinds)];
     return breadth === 'all' ? kinds : kinds.filter(() => random.once(2));
   };
-  const allFaults = (Object.keys(WEIGHTS) as FaultKind[]).filter((kind) => !absent.has(kind));
-  const faultKinds = some(allFaults).flatMap((kind) =>
-    Array.from({ length: WEIGHTS[kind] }, () => kind),
+  const kinds = (Object.keys(FAULTS) as FaultKind[]).filter((kind) => FAULTS[kind].of !== absent);
+  const faultKinds = some(kinds).flatMap((kind) =>
+    Array.from({ length: FAULTS[kind].weight }, () => kind),
   );
   const betweenMs = random.pick(BETWEEN_FAULTS_MS);
   const faults: Fault[] = [];

@@ -22,7 +22,7 @@ import { FareboxMachine } from './farebox-machine.ts';
 import { minutesHold } from './limit-oracle.ts';
 import { booksAreRight, nothingRuns, runIsRight } from './oracles.ts';
 import { operate, payByCard } from './people.ts';
-import type { FaultKind } from './plan.ts';
+import { faultType } from './plan.ts';
 import { callNodes } from './rpc-callers.ts';
 import { strike } from './strikes.ts';
 import { MODEL_PORTS, Town } from './town.ts';
@@ -42,13 +42,6 @@ const LOOK_EVERY_MS = 30_000;
 /** Both are shorter than many pauses of the plan. */
 const STALLED_MS = 8_000;
 const DEAD_AFTER_SECONDS = 6;
-const ENDS_MACHINE: ReadonlySet<FaultKind> = new Set([
-  'crash',
-  'restart',
-  'failed flush',
-  'failover',
-]);
-
 const YAML = ({ stripe, nodes, solana, solanaNodes, database }: Town): string => `
 service: { publicUrl: http://127.0.0.1:${FAREBOX_PORT} }
 discovery: { enabled: false }
@@ -239,7 +232,7 @@ export class Run extends Town {
       world().note(`fault: ${fault.kind} for ${fault.forMs} ms`);
       const struck = strike(this, fault);
       // A machine that is down cannot fail again.
-      if (ENDS_MACHINE.has(fault.kind)) await struck;
+      if (faultType(fault.kind).isDown) await struck;
       else lasting.push(struck);
     }
     await world().sleep(Math.max(0, startedMs + this.plan.durationMs - world().nowMs));
