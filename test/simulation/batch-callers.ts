@@ -35,32 +35,32 @@ export async function runBatches(town: Town): Promise<void> {
 async function runBatch(town: Town, { secret }: CallerAccount, name: string): Promise<void> {
   const { random } = world();
   const ask = untilDecided(town, name, secret);
-  const size = random.between(1, MAX_REQUESTS);
-  const keys = Array.from({ length: size }, (_, at) => `${name}-${at}`);
+  const keys = Array.from({ length: random.between(1, MAX_REQUESTS) }, (_, at) => `${name}-${at}`);
   const file = idOf(await ask('/files', uploadOf(keys.map(lineOf))));
   const body = { input_file_id: file, endpoint: '/v1/chat/completions', completion_window: '24h' };
   const batch = idOf(await ask('/batches', { headers: { 'idempotency-key': name }, body }));
   if (random.once(4)) await ask(`/batches/${batch}/cancel`);
-  for (;;) {
-    const { body: state } = await ask(`/batches/${batch}`, { method: 'GET' });
-    if (ENDED.test(state)) {
-      const results: Line[] = [];
-      for (const [, id] of state.matchAll(/"(?:output|error)_file_id":"([^"]+)"/g)) {
-        const { body: text } = await ask(`/files/${id}/content`, { method: 'GET' });
-        const lines = text.trim().split('\n');
-        results.push(...lines.map((line) => JSON.parse(line) as Line)); // the format of OpenAI
-      }
-      const found = results
-        .map((one) => one.custom_id)
-        .toSorted()
-        .join();
-      // A batch that is cancelled while its file is checked has none.
-      if (found !== keys.join() && !state.includes('"total":0,'))
-        throw new DefectFound(`${name} has results for ${found}, not for ${keys.join()}`);
-      for (const one of results) see(town, one);
-      return;
-    }
-    await world().sleep(random.between(500, 5_000));
+  let state = '';
+  while (!ENDED.test(state)) {
+    if (state !== '') await world().sleep(random.between(500, 5_000));
+    state = (await ask(`/batches/${batch}`, { method: 'GET' })).body;
+  }
+  const results: Line[] = [];
+  for (const [, id] of state.matchAll(/"(?:output|error)_file_id":"([^"]+)"/g)) {
+    const { body: text } = await ask(`/files/${id}/content`, { method: 'GET' });
+    const lines = text.trim().split('\n');
+    results.push(...lines.map((line) => JSON.parse(line) as Line)); // the format of OpenAI
+  }
+  const ids = results.map((one) => one.custom_id);
+  // A batch that is cancelled while its file is checked has none.
+  if (ids.toSorted().join() !== keys.join() && !state.includes('"total":0,'))
+    throw new DefectFound(`${name} has results for ${ids.join()}, not for ${keys.join()}`);
+  for (const { custom_id: key, response } of results) {
+    if (response === null) continue;
+    const { status_code: status, request_id: requestId } = response;
+    const price = priceOf(JSON.stringify(response.body));
+    const expectedNano = price && price / PRICE_DIVISOR;
+    town.seen.push({ caller: 'a batch', key, status, requestId, expectedNano });
   }
 }
 
@@ -83,19 +83,4 @@ function idOf({ status, body }: Reply): string {
   const id = /"id":"([^"]+)"/.exec(body)?.[1];
   if (status !== 200 || id === undefined) throw new DefectFound(`A batch was rejected: ${body}`);
   return id;
-}
-
-function see(town: Town, { custom_id: key, response }: Line): void {
-  if (response === null) return;
-  const { status_code: status, request_id: requestId, body } = response;
-  const price = priceOf(JSON.stringify(body));
-  town.seen.push({
-    caller: 'a batch',
-    key,
-    status,
-    isInternal: false,
-    requestId,
-    expectedNano: price === undefined ? undefined : price / PRICE_DIVISOR,
-    isBroken: false,
-  });
 }

@@ -42,99 +42,84 @@ export interface ChatKind {
 }
 
 interface Chat extends ChatKind {
-  readonly caller: string;
-  /** Headers that identify the caller, or pay. */
-  readonly headers: Readonly<Record<string, string>>;
-  readonly key?: string | undefined;
-  readonly metadata?: Readonly<Record<string, string>> | undefined;
+  readonly key?: string;
   readonly url?: string;
   readonly leaveAfterBytes?: number;
   readonly patienceMs?: number;
 }
 
-export class Caller {
-  readonly #account: CallerAccount;
-  readonly #town: Town;
-  #count = 0;
+interface PaidChat extends Chat {
+  readonly caller: string;
+  /** Headers that identify the caller, or pay. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly metadata?: Readonly<Record<string, string>> | undefined;
+}
 
-  constructor(account: CallerAccount, town: Town) {
-    this.#account = account;
-    this.#town = town;
-  }
-
-  async run(): Promise<void> {
-    const { random } = world();
-    const open = new Set<Promise<number>>();
-    while (!this.#town.isOver) {
-      await world().sleep(random.between(1, 2 * this.#account.pauseMs));
-      // Some requests of a caller run at the same time.
-      const together = random.once(4) ? random.between(2, 6) : 1;
-      for (let left = together; left > 0; left -= 1) {
-        const one = this.#one().finally(() => open.delete(one));
-        open.add(one);
-      }
-      if (this.#account.kind !== 'keyed')
-        await world().sleep(Math.max(...(await Promise.all(open))));
-      // A keyed request can last long, while others begin.
-      else if (open.size >= MAX_OPEN) await Promise.race(open);
-    }
-    await Promise.all(open);
-  }
-
+/** Sends chats and embeddings until the run is over; some at the same time. */
+export async function runCaller(town: Town, account: CallerAccount): Promise<void> {
+  const { random } = world();
+  const { kind, name, pauseMs } = account;
+  let count = 0;
   /** Returns how long the caller waits before its next requests. */
-  async #one(): Promise<number> {
-    const { random } = world();
-    const { kind } = this.#account;
+  const sendOne = async (): Promise<number> => {
     const what = chatKind();
-    this.#count += 1;
+    count += 1;
     if (kind === 'keyed') {
-      const key = `${this.#account.name.replace(' ', '-')}-${this.#count}`;
-      await this.#untilAnswered(key, what);
+      await untilServed(town, account, { ...what, key: `${name.replace(' ', '-')}-${count}` });
       return 0;
     }
     if (kind === 'leaver' && random.once(2)) {
-      const leaveAfterBytes = random.between(0, 2_000);
-      await this.#send({ ...what, key: undefined, leaveAfterBytes });
+      await sendChat(town, account, { ...what, leaveAfterBytes: random.between(0, 2_000) });
       return 0;
     }
-    const reply = await this.#send({ ...what, key: undefined });
+    const reply = await sendChat(town, account, what);
     // As SDKs do: many rejections in a row find little.
     if (reply === undefined) return RECONNECT_MS;
     return reply.status === 402 ? random.between(1, BROKE_MS) : reply.retryAfterMs;
-  }
-
-  /** Repeats a request under its key at another server, sometimes at once, until it has a response. */
-  async #untilAnswered(key: string, what: ChatKind): Promise<void> {
-    const { random } = world();
-    let url: string | undefined;
-    for (let tries = 0; tries < MAX_TRIES && !this.#town.isOver; tries += 1) {
-      const patienceMs = random.between(1, random.pick(KEYED_PATIENCE_MS));
-      url = this.#town.url(url);
-      const sent = this.#send({ ...what, key, patienceMs, url });
-      const other = random.once(6)
-        ? this.#send({ ...what, key, url: this.#town.url(url) })
-        : undefined;
-      const replies = await Promise.all([sent, other]);
-      if (replies.some((reply) => reply?.status === 200)) return;
-      await world().sleep(random.between(100, 3_000));
+  };
+  const open = new Set<Promise<number>>();
+  while (!town.isOver) {
+    await world().sleep(random.between(1, 2 * pauseMs));
+    for (let left = random.once(4) ? random.between(2, 6) : 1; left > 0; left -= 1) {
+      const one = sendOne().finally(() => open.delete(one));
+      open.add(one);
     }
+    if (kind !== 'keyed') await world().sleep(Math.max(...(await Promise.all(open))));
+    // A keyed request can last long, while others begin.
+    else if (open.size >= MAX_OPEN) await Promise.race(open);
   }
+  await Promise.all(open);
+}
 
-  async #send(
-    how: ChatKind & Pick<Chat, 'key' | 'url' | 'leaveAfterBytes' | 'patienceMs'>,
-  ): Promise<Reply | undefined> {
-    const { name: caller, kind, secret } = this.#account;
-    const { key } = how;
-    const isTeam = kind === 'budgeted' && world().random.once(2);
-    const tag = isTeam ? { [BUDGET.tag]: BUDGET.value } : undefined;
-    const headers = key === undefined ? {} : { 'idempotency-key': key };
-    return await chat(this.#town, {
-      ...how,
-      caller,
-      headers: { authorization: `Bearer ${secret}`, ...headers },
-      metadata: key === undefined ? tag : { key },
-    });
+/** Repeats a request under its key at another server, sometimes at once, until it has a response. */
+async function untilServed(town: Town, account: CallerAccount, what: Chat): Promise<void> {
+  const { random } = world();
+  let url: string | undefined;
+  for (let tries = 0; tries < MAX_TRIES && !town.isOver; tries += 1) {
+    const patienceMs = random.between(1, random.pick(KEYED_PATIENCE_MS));
+    url = town.url(url);
+    const sent = [sendChat(town, account, { ...what, patienceMs, url })];
+    if (random.once(6)) sent.push(sendChat(town, account, { ...what, url: town.url(url) }));
+    const replies = await Promise.all(sent);
+    if (replies.some((reply) => reply?.status === 200)) return;
+    await world().sleep(random.between(100, 3_000));
   }
+}
+
+async function sendChat(
+  town: Town,
+  { name: caller, kind, secret }: CallerAccount,
+  how: Chat,
+): Promise<Reply | undefined> {
+  const { key } = how;
+  const isTeam = kind === 'budgeted' && world().random.once(2);
+  const tag = isTeam ? { [BUDGET.tag]: BUDGET.value } : undefined;
+  const authorization = `Bearer ${secret}`;
+  const paid =
+    key === undefined
+      ? { headers: { authorization }, metadata: tag }
+      : { headers: { authorization, 'idempotency-key': key }, metadata: { key } };
+  return await chat(town, { ...how, ...paid, caller });
 }
 
 export function chatKind(): ChatKind {
@@ -148,38 +133,37 @@ export function chatKind(): ChatKind {
 }
 
 /** Sends a chat or an embedding and records what its caller saw. */
-export async function chat(town: Town, how: Chat): Promise<Reply | undefined> {
-  const { caller, key, metadata, url = town.url() } = how;
+export async function chat(town: Town, how: PaidChat): Promise<Reply | undefined> {
+  const { caller, key, metadata, isEmbedding, url = town.url() } = how;
   town.happens(`request to ${url}`);
   if (key !== undefined) town.happens(`keyed request to ${url}`);
-  const tags = metadata && { 'x-svc-metadata': JSON.stringify(metadata) };
-  const given = { patienceMs: PATIENCE_MS, ...how };
+  const tags = isEmbedding && metadata && { 'x-svc-metadata': JSON.stringify(metadata) };
+  const model = isEmbedding ? EMBEDDING_MODEL : MODEL;
   const sentMs = world().nowMs;
-  const reply = how.isEmbedding
-    ? await send(`${url}/embeddings`, {
-        ...given,
-        headers: { ...how.headers, ...tags },
-        body: { model: EMBEDDING_MODEL, input: ['Hi', 'there'] },
-      })
-    : await send(`${url}/chat/completions`, { ...given, body: { ...chatBody(how), metadata } });
+  const reply = await send(`${url}/${isEmbedding ? 'embeddings' : 'chat/completions'}`, {
+    patienceMs: PATIENCE_MS,
+    ...how,
+    headers: { ...how.headers, ...tags },
+    body: isEmbedding ? { model, input: ['Hi', 'there'] } : { ...chatBody(how), metadata },
+  });
+  const { status, requestId, requestsLeft, body = '' } = reply ?? {};
   const seen: ChatSeen = {
     caller,
     key,
-    status: reply?.status,
-    isInternal: reply?.status === 500 && !reply.body.includes('INFERENCE_FAILED'),
-    requestId: reply?.requestId,
-    expectedNano: reply?.status === 200 ? priceOf(reply.body) : undefined,
-    isBroken: reply?.body.includes(ERROR_EVENT) === true,
+    status,
+    requestId,
+    isInternal: status === 500 && !body.includes('INFERENCE_FAILED'),
+    expectedNano: status === 200 ? priceOf(body) : undefined,
+    isBroken: body.includes(ERROR_EVENT),
     sentMs,
     seenMs: world().nowMs,
-    model: how.isEmbedding ? EMBEDDING_MODEL : MODEL,
-    requestsLeft: reply?.requestsLeft,
+    model,
+    requestsLeft,
   };
   town.seen.push(seen);
   town.chats.push(seen);
-  world().note(
-    `${caller} saw ${seen.status ?? 'no response'} ${seen.requestId ?? ''} ${seen.expectedNano ?? ''}`,
-  );
+  const { expectedNano = '' } = seen;
+  world().note(`${caller} saw ${status ?? 'no response'} ${requestId ?? ''} ${expectedNano}`);
   return reply;
 }
 

@@ -26,10 +26,8 @@ export async function callNodes(town: Town): Promise<void> {
     });
     const rpc = `rpc-${count}`;
     const key = random.once(3) ? rpc : undefined;
-    town.nodeCalls.set(
-      rpc,
-      calls.map(({ params }) => params[0]),
-    );
+    const firsts = calls.map(({ params }) => params[0]);
+    town.nodeCalls.set(rpc, firsts);
     const headers = {
       ...(key !== undefined && { 'idempotency-key': key }),
       'x-svc-metadata': JSON.stringify({ rpc, key }),
@@ -41,20 +39,12 @@ export async function callNodes(town: Town): Promise<void> {
         body: calls.length === 1 ? calls[0]! : calls,
         patienceMs: random.once(4) ? random.between(1, 100) : PATIENCE_MS,
       });
-      const status = reply?.status;
-      const expectedNano = status === 200 ? priceOf(reply!.body) : undefined;
-      town.seen.push({
-        caller: name,
-        key,
-        status,
-        isInternal: status === 500,
-        requestId: reply?.requestId,
-        expectedNano,
-        isBroken: false,
-      });
-      world().note(
-        `${name} saw ${status ?? 'no response'} ${reply?.requestId ?? ''} for ${calls.length} calls`,
-      );
+      const { status, requestId, body = '' } = reply ?? {};
+      const isInternal = status === 500;
+      const expectedNano = status === 200 ? priceOf(body) : undefined;
+      town.seen.push({ caller: name, key, status, requestId, expectedNano, isInternal });
+      const what = `${status ?? 'no response'} ${requestId ?? ''} for ${calls.length} calls`;
+      world().note(`${name} saw ${what}`);
       if (status === 200) break;
       await world().sleep(random.between(100, 3_000));
     }

@@ -10,11 +10,11 @@ import { runBatches } from './batch-callers.ts';
 import {
   BUDGET,
   CREDIT_USD,
-  Caller,
   EMBEDDING_MODEL,
   LIMIT_USD,
   MODEL,
   REQUESTS_PER_MINUTE,
+  runCaller,
 } from './callers.ts';
 import { PAY_TO, REFUND_KEY } from './evm-chain.ts';
 import { MEDIA, closeDatabases } from './disk.ts';
@@ -124,7 +124,7 @@ export class Run extends Town {
     await this.#openAccounts();
     this.beginsMs = world().nowMs;
     const callers = this.accounts.map((account) =>
-      new Machine(account.name).run(() => new Caller(account, this).run()),
+      new Machine(account.name).run(() => runCaller(this, account)),
     );
     const wallets = Array.from({ length: this.plan.wallets }, (_, at) => {
       const name = `wallet ${at + 1}`;

@@ -19,13 +19,13 @@ export interface Seen {
   readonly caller: string;
   readonly key: string | undefined;
   readonly status: number | undefined;
-  /** True for an error of the server itself, not of a model server. */
-  readonly isInternal: boolean;
   readonly requestId: string | undefined;
   /** From the usage of the response and the prices of the model. */
   readonly expectedNano: bigint | undefined;
-  /** A stream that ends with an error. */
-  readonly isBroken: boolean;
+  /** Whether it is an error of the server itself, not of a model server. */
+  readonly isInternal?: boolean;
+  /** Whether it is a stream that ends with an error. */
+  readonly isBroken?: boolean;
 }
 
 /** The response to a chat or an embedding. */
