@@ -9,7 +9,6 @@ import type { AttemptOptions, NodeAttempt, OneReply, StreamResponse } from './no
 import type { UpstreamFault } from './node-errors.ts';
 import type { ClassFigures } from './node-figures.ts';
 import type { Call } from './parse-request.ts';
-import { itemCredits } from './rpc-response.ts';
 import type { Upstream } from './upstream.ts';
 
 /** Time limit for a second opinion on a null. */
@@ -121,12 +120,18 @@ export function noteTime(
   }
 }
 
-export function creditsOf(call: Call, stream: StreamResponse | undefined): number {
-  const { response, credits, fault, result } = call;
-  if (result !== undefined) return credits;
+/** Cost of an item with an error, and of a success whose id matches no request. */
+const ERROR_ITEM_CREDITS = 5;
+
+export function creditsOf(
+  { response, credits, fault, result }: Call,
+  stream: StreamResponse | undefined,
+): number {
   const outcome = response?.outcome ?? stream?.outcome;
-  if (outcome !== undefined) return itemCredits(outcome, credits);
-  return itemCredits(fault?.fault === 'refused' ? 'error' : 'unanswered', credits);
+  if (result !== undefined || outcome === 'success') return credits;
+  // A success is never cheaper than an error: the smallest tier is 20 credits. A plain 4xx of the
+  // node is billed like an error item.
+  return outcome !== undefined || fault?.fault === 'refused' ? ERROR_ITEM_CREDITS : 0;
 }
 
 /** Whether the reply to a read ends the call without a further node. */
@@ -154,6 +159,6 @@ export function attemptOptions(
     mayRepeat,
     timeoutMs: isSecondOpinion ? SECOND_OPINION_MS : Infinity,
     mayWait: attempt.isLast && !attempt.isShared && !isSecondOpinion,
-    figures: figures.byClass[methodClass] ?? figures.of(methodClass),
+    figures: figures.of(methodClass),
   };
 }

@@ -7,7 +7,9 @@ import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
 import { parseRequest, callerId } from './parse-request.ts';
 import { makeRpc } from '../../test/rpc/bench.ts';
-import { itemCredits } from './rpc-response.ts';
+import { creditsOf } from './call-results.ts';
+import type { ItemResponse } from './classify.ts';
+import type { Call } from './parse-request.ts';
 import { Catalogue } from './catalogue.ts';
 import { formatRpcCost } from './rpc.ts';
 import methodData from './methods.json' with { type: 'json' };
@@ -269,9 +271,13 @@ describe('billing', () => {
   });
 
   test('an item costs its tier, 5 credits with an error, and nothing without a reply', () => {
-    assert.equal(itemCredits('success', 80), 80);
-    assert.equal(itemCredits('error', 80), 5);
-    assert.equal(itemCredits('unknown-id', 80), 5);
-    assert.equal(itemCredits('unanswered', 80), 0);
+    const costs = (outcome?: ItemResponse['outcome']) => {
+      const response = outcome && { outcome };
+      return creditsOf({ credits: 80, response } as Call, undefined); // what it reads
+    };
+    assert.equal(costs('success'), 80);
+    assert.equal(costs('error'), 5);
+    assert.equal(costs('unknown-id'), 5);
+    assert.equal(costs(), 0);
   });
 });

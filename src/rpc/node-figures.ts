@@ -55,8 +55,8 @@ export class RpcFigures {
 }
 
 export class NodeFigures {
-  /** The classes with a call so far; `of` creates the others. */
-  readonly byClass: Partial<Record<MethodClass, ClassFigures>> = {};
+  /** The classes with a call so far. */
+  readonly #byClass: Partial<Record<MethodClass, ClassFigures>> = {};
   readonly #figures: RpcFigures;
   readonly #network: string;
   readonly #node: string;
@@ -73,12 +73,12 @@ export class NodeFigures {
   }
 
   of(methodClass: MethodClass): ClassFigures {
-    return (this.byClass[methodClass] ??= this.#create(methodClass));
+    return (this.#byClass[methodClass] ??= this.#create(methodClass));
   }
 
   /** Calls so far, those without a usable response, and second calls. */
   get totals(): NodeTotals {
-    const all = Object.values(this.byClass);
+    const all = Object.values(this.#byClass);
     const sum = (valueOf: (one: ClassFigures) => number): number =>
       all.reduce((total, one) => total + valueOf(one), 0);
     const failed = sum(({ fault, lacking }) => fault.value + lacking.value);

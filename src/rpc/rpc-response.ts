@@ -123,19 +123,6 @@ export function streamReply(
   return { body, rest };
 }
 
-/** Cost of an item with an error, and of a success whose id matches no request. */
-const ERROR_ITEM_CREDITS = 5;
-
-/** Credits of an ended item; `unknown-id` is a success for another request. */
-export function itemCredits(
-  outcome: 'success' | 'error' | 'unknown-id' | 'unanswered',
-  fullCredits: number,
-): number {
-  if (outcome === 'success') return fullCredits;
-  // A success is never cheaper than an error: the smallest tier is 20 credits.
-  return outcome === 'unanswered' ? 0 : ERROR_ITEM_CREDITS;
-}
-
 /** For a request that exceeds the limit of every node; `limitBytes` is the largest known limit. */
 export function requestTooLarge(parsed: ParsedRequest, limitBytes: number | undefined): Fault {
   const size = `The request of ${parsed.body.length} bytes is larger than the nodes of ${parsed.network.slug} accept`;

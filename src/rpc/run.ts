@@ -418,17 +418,14 @@ export class RpcRun implements RunState {
       stream?.rest.destroy();
       return { kind: 'abandoned', body: NO_BYTES, rest: undefined, credits: 0, retries };
     }
-    let hasReply = stream !== undefined;
     let credits = 0;
     for (const call of calls) {
-      // A plain 4xx of the node is billed like an error item.
-      hasReply ||= (call.response ?? call.result) !== undefined || call.fault?.fault === 'refused';
-      const isPlain = call.response?.outcome === 'success' && call.result === undefined;
-      const ofCall = isPlain ? call.credits : creditsOf(call, stream);
+      const ofCall = creditsOf(call, stream);
       credits += ofCall;
       if (ofCall > 0) (call.figures ?? this.#countCached(call)).credits.value += ofCall;
     }
-    if (!hasReply) throw this.#unanswered();
+    // Every reply costs credits.
+    if (credits === 0) throw this.#unanswered();
     const [only] = calls;
     const answered = { kind: 'answered', rest: undefined, credits, retries } as const;
     if (isBatch || only === undefined) return { ...answered, ...batchReply(body, calls) };
