@@ -101,20 +101,16 @@ export async function isOtherwiseHeld(tx: Queryable, settings: CapSettings): Pro
 /** Whether requests or leases hold part of an account whose daily allocation differs. */
 export async function isOtherwiseAllocated(
   tx: Queryable,
-  of: {
-    readonly accountId: string;
-    readonly allocationNano: Nano;
-    readonly day: number | undefined;
-  },
+  accountId: string,
+  allocationNano: Nano,
+  day: number | undefined,
 ): Promise<boolean> {
-  const [row] = await tx.query<{ nano: bigint; day: bigint | null }>(
-    `SELECT daily_allocation_nano AS nano, daily_allocation_day AS day FROM ledger_account
-     WHERE id = $1 AND held_nano + daily_held_nano > 0`,
-    [of.accountId],
+  const rows = await tx.query(
+    `SELECT id FROM ledger_account WHERE id = $1 AND held_nano + daily_held_nano > 0
+     AND (daily_allocation_nano <> $2 OR COALESCE(daily_allocation_day, -1) <> $3)`,
+    [accountId, allocationNano, day ?? -1],
   );
-  if (row === undefined) return false;
-  const day = row.day === null ? undefined : Number(row.day);
-  return row.nano !== of.allocationNano || day !== of.day;
+  return rows.length > 0;
 }
 
 const OF_BUDGET = 'account_id = $1 AND budget_id = $2';
@@ -154,12 +150,11 @@ export async function dropBudget(
 }
 
 export async function dropCaps(tx: Queryable, ids: readonly string[]): Promise<void> {
-  for (const id of ids) {
-    await tx.query(
-      'DELETE FROM ledger_allowance WHERE id = $1 AND usd_held_nano = 0 AND diem_held_nano = 0',
-      [id],
-    );
-  }
+  await tx.query(
+    `DELETE FROM ledger_allowance WHERE id IN (SELECT json_array_elements_text($1::json))
+     AND usd_held_nano = 0 AND diem_held_nano = 0`,
+    [JSON.stringify(ids)],
+  );
 }
 
 async function lockCap(
@@ -260,12 +255,6 @@ export interface Spending {
 
 export const NOTHING_SPENT: Spending = { usdNano: nano(0n), diemNano: nano(0n) };
 
-interface SumRow {
-  readonly key_id: string;
-  readonly usd: bigint | null;
-  readonly diem: bigint | null;
-}
-
 /** Returns the spending of each key since a day, inclusive; omits keys without spending. */
 export async function spendingSince(
   store: Queryable,
@@ -273,19 +262,12 @@ export async function spendingSince(
   fromDay: number,
   tag?: { readonly name: string; readonly value: string },
 ): Promise<ReadonlyMap<string, Spending>> {
-  const sums = `SELECT key_id, CAST(sum(${NET_USD}) AS BIGINT) AS usd,
-    CAST(sum(${NET_DIEM}) AS BIGINT) AS diem`;
-  const rows =
-    tag === undefined
-      ? await store.query<SumRow>(
-          `${sums} FROM ledger_usage_day WHERE account_id = $1 AND day >= $2 GROUP BY key_id`,
-          [accountId, fromDay],
-        )
-      : await store.query<SumRow>(
-          `${sums} FROM ledger_usage_tag
-           WHERE account_id = $1 AND day >= $2 AND name = $3 AND value = $4 GROUP BY key_id`,
-          [accountId, fromDay, tag.name, tag.value],
-        );
+  const rows = await store.query<{ key_id: string; usd: bigint; diem: bigint }>(
+    `SELECT key_id, CAST(sum(${NET_USD}) AS BIGINT) AS usd, CAST(sum(${NET_DIEM}) AS BIGINT) AS diem
+     FROM ledger_usage_${tag === undefined ? 'day' : 'tag'} WHERE account_id = $1 AND day >= $2
+     ${tag === undefined ? '' : 'AND name = $3 AND value = $4'} GROUP BY key_id`,
+    [accountId, fromDay, ...(tag === undefined ? [] : [tag.name, tag.value])],
+  );
   return new Map(rows.map((row) => [row.key_id, spendingOf(row.usd, row.diem)]));
 }
 
@@ -348,6 +330,6 @@ export function periodStartDay(period: CapPeriod, nowMs: number): number {
   return dayOf(periodStartMs(period, nowMs));
 }
 
-function spendingOf(usd: bigint | null, diem: bigint | null): Spending {
-  return { usdNano: nano(usd ?? 0n), diemNano: nano(diem ?? 0n) };
+function spendingOf(usd: bigint, diem: bigint): Spending {
+  return { usdNano: nano(usd), diemNano: nano(diem) };
 }

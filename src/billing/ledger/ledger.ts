@@ -327,8 +327,8 @@ export class Ledger {
   ): Promise<void> {
     await this.openAccount(accountId, tx);
     // Existing leases were granted under the old allocation.
-    const allocation = { accountId, allocationNano, day };
-    if (await isOtherwiseAllocated(tx, allocation)) await this.holds.recall(accountId);
+    if (await isOtherwiseAllocated(tx, accountId, allocationNano, day))
+      await this.holds.recall(accountId);
     await tx.query(
       `UPDATE ledger_account SET daily_allocation_nano = $2, daily_allocation_day = $3
        WHERE id = $1`,

@@ -8,15 +8,8 @@ export type HouseAccount =
   | 'house:revenue'
   | 'house:operator-credit'
   | 'house:daily-credit'
-  | 'house:top-up:base'
-  | 'house:top-up:solana'
-  | 'house:payout:base'
-  | 'house:payout:solana'
+  | `house:${'top-up' | 'payout'}:${'base' | 'solana' | 'stripe' | 'shop'}`
   | `house:${'top-up' | 'payout'}:eip155:${string}`
-  | 'house:top-up:stripe'
-  | 'house:payout:stripe'
-  | 'house:top-up:shop'
-  | 'house:payout:shop'
   | `house:${'card-fees' | 'fees-paid'}:${'stripe' | 'shop'}`
   | 'house:bad-debt';
 
