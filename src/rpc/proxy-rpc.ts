@@ -20,21 +20,10 @@ import type { RequestContext } from '../http/request-context.ts';
 import type { ResponseHeaders } from '../http/response-headers.ts';
 import type { RpcLimits } from '../config/config.ts';
 import type { LimitLog, WindowState } from '../billing/limits/limits.ts';
-import type {
-  ParsedRequest,
-  BodyScan,
-  Credits,
-  CreditReservation,
-  Rpc,
-  RpcResponse,
-} from './rpc.ts';
-import {
-  type CreditPrice,
-  requestFingerprint,
-  formatRpcCost,
-  delayLastBytes,
-  KeptResponse,
-} from './rpc.ts';
+import type { CreditReservation, Credits } from './credits.ts';
+import { type BodyScan, type ParsedRequest, requestFingerprint } from './parse-request.ts';
+import { KeptResponse, type RpcResponse, delayLastBytes } from './rpc-response.ts';
+import { type CreditPrice, type Rpc, formatRpcCost } from './rpc.ts';
 import {
   type ResponseKeeper,
   type LimitOf,

@@ -27,8 +27,7 @@ import {
 import { Cancellation } from '../core/cancellation.ts';
 import { stillClock } from '../../test/support/still-clock.ts';
 import { until } from '../../test/support/until.ts';
-import { delayLastBytes } from './rpc.ts';
-import type { RpcResponse } from './rpc.ts';
+import { type RpcResponse, delayLastBytes } from './rpc-response.ts';
 import { withIdAtEnd } from './stream-id.ts';
 
 const { bench, closing, close, proxyTo } = benches();

@@ -28,11 +28,7 @@ import { ServedHeads } from './served-heads.ts';
 import { type NodeStatus, UpstreamGroup } from './upstream-group.ts';
 import { Upstream } from './upstream.ts';
 
-export { delayLastBytes, KeptResponse } from './rpc-response.ts';
-export type { RpcResponse } from './rpc-response.ts';
-export { type ParsedRequest, requestFingerprint, type BodyScan } from './parse-request.ts';
-export { MAX_BATCH_ITEMS } from './call-ids.ts';
-export { type CreditReservation, type Credits, MemoryCredits, SharedCredits } from './credits.ts';
+export { type Credits, MemoryCredits, SharedCredits } from './credits.ts';
 export { RpcFigures } from './node-figures.ts';
 export { RPC_MIGRATIONS } from './migrations.ts';
 

@@ -9,7 +9,8 @@ import { memoryLog } from '../support/memory-log.ts';
 import type { LogLine } from '../support/memory-log.ts';
 import { RpcSection } from '../../src/config/rpc-section.ts';
 import { Rpc, RpcFigures } from '../../src/rpc/rpc.ts';
-import type { RpcResponse, RpcDependencies, RpcSettings } from '../../src/rpc/rpc.ts';
+import type { RpcResponse } from '../../src/rpc/rpc-response.ts';
+import type { RpcDependencies, RpcSettings } from '../../src/rpc/rpc.ts';
 import { startNode } from './node.ts';
 import type { NodeResponse, TestNode } from './node.ts';
 

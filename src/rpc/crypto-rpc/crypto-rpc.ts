@@ -1,7 +1,7 @@
 /** `POST /crypto/rpc/{network}` and `GET /crypto/rpc/networks`. */
 import { type ProxyRpcParts, proxyRpc, rpcLimit } from '../proxy-rpc.ts';
 import type { Clock } from '../../core/clock.ts';
-import { MAX_BATCH_ITEMS } from '../rpc.ts';
+import { MAX_BATCH_ITEMS } from '../call-ids.ts';
 import { ResponseHeaders } from '../../http/response-headers.ts';
 import { LARGE_BODY_BYTES } from '../../http/read-request.ts';
 import type { ScannedBody } from '../../json/json-spans.ts';

@@ -4,7 +4,7 @@
  */
 import * as z from 'zod';
 import { type RouteDescription, jsonResponse, jsonContent } from '../../http/describe.ts';
-import { MAX_BATCH_ITEMS } from '../rpc.ts';
+import { MAX_BATCH_ITEMS } from '../call-ids.ts';
 
 const Id = z.union([z.number(), z.string(), z.null()]);
 
