@@ -10,8 +10,10 @@
  * same authorization.
  */
 import { assert } from '../core/assert.ts';
+import { HOUR_MS } from '../core/clock.ts';
 import type { Nano } from '../core/money.ts';
 import {
+  LONGEST_PAUSE_MS,
   type LeaseOptions,
   LeasedTable,
   NO_LEASE,
@@ -21,13 +23,19 @@ import {
 } from '../db/db.ts';
 import { unitsToNano } from './networks.ts';
 import type { SignedPayment } from './payment.ts';
-import type { Paid, Position } from './rail.ts';
+import { type Paid, type Position, REVERTED } from './rail.ts';
 import { identifierTaken } from './top-up-faults.ts';
 
 /** Condition for payments and refunds that are not decided. */
 export const UNFINISHED = `state IN ('open', 'sent')`;
 /** Condition for decided ones that the chain could still undo. */
 export const WATCHED = 'is_watched = 1';
+
+/**
+ * Payers can make any number of payments revert, without an end, and each check calls the nodes. A repeated
+ * header checks its payment at once.
+ */
+export const MAX_REVERTED_CHECK_MS = HOUR_MS;
 
 export interface TopUpRow {
   readonly payment_key: string;
@@ -85,6 +93,8 @@ export class TopUpTable extends LeasedTable<TopUpRow> {
       due: 'next_check_ms',
       columns: '*',
       jobOf: (row) => row as unknown as TopUpRow, // the columns of the table
+      longestPause: `CASE failure WHEN '${REVERTED}' THEN ${MAX_REVERTED_CHECK_MS}
+        ELSE ${LONGEST_PAUSE_MS} END`,
       open: UNFINISHED,
     });
   }

@@ -45,7 +45,7 @@ import {
   underItsOffer,
 } from './top-up-records.ts';
 import type { OnOpened, TopUpReceipt } from './top-up-records.ts';
-import type { TopUpRow } from './top-up-table.ts';
+import { MAX_REVERTED_CHECK_MS, type TopUpRow } from './top-up-table.ts';
 
 /**
  * Start of the work on a leased row: a new payment is sent; an unfinished one is searched on the chain
@@ -434,7 +434,7 @@ export class TopUps {
   async #release(row: TopUpRow, failure: string | null): Promise<void> {
     const pauseMs = Math.min(
       FIRST_CHECK_MS * 2 ** Math.min(Number(row.attempts), 10),
-      MAX_CHECK_MS,
+      failure === REVERTED ? MAX_REVERTED_CHECK_MS : MAX_CHECK_MS,
     );
     await this.#options.table.postpone(row.payment_key, pauseMs, failure);
   }

@@ -306,6 +306,17 @@ describe('a stuck transaction', () => {
     const [listed] = await listTopUps(fixture.store, {}, { limit: 10 });
     assert.deepEqual(stuck, []);
     assert.deepEqual([listed?.state, isStuck(listed!, clock.nowMs())], ['sent', false]);
+    let checks = 0;
+    node.alter = async ({ method }, ask) => {
+      if (method === 'eth_getTransactionReceipt') checks += 1;
+      return await ask();
+    };
+    const hours = 6;
+    for (let minutes = 0; minutes < hours * 60; minutes += 5) {
+      laterMs += 5 * MINUTE_MS;
+      await fixture.payments.sweep();
+    }
+    assert.ok(checks > hours && checks < 5 * hours, `${checks} checks`);
   });
 
   test('its payment is credited when a third party made it, so that its replacement was reverted', async () => {
