@@ -15,7 +15,7 @@ import { readResponse } from '../http/internal-call.ts';
 import type { Feature } from '../http/route.ts';
 import { type Caller, walletOfAccount } from '../identity/identity.ts';
 import type { Wallets } from '../wallet/wallet.ts';
-import type { FeatureParts } from './feature-parts.ts';
+import { type FeatureParts, walletCredit } from './feature-parts.ts';
 import type { ServerMetrics } from './metrics.ts';
 
 /** Routes that batches can use (JSON request, non-streaming JSON response), with the type of their models. */
@@ -46,7 +46,7 @@ export function batches(
   shared: FeatureParts,
   { server, wallets, metrics }: BatchesWiring,
 ): Feature {
-  const { config, stores, sales, clock, ids, log } = shared;
+  const { config, stores, clock, ids, log } = shared;
   const isServed = (path: string): boolean =>
     server.routes.some((route) => route.path === path && route.sells !== undefined);
   return batchesFeature({
@@ -59,10 +59,8 @@ export function batches(
       ran: (result) => metrics.batchRequestRan(result),
     },
     endpoints: () => Object.keys(ENDPOINTS).filter(isServed),
-    // Wallets are free to create, so without this rule anonymous callers could fill the shared storage.
-    requireCredit: async (caller) => {
-      if (walletOfAccount(caller.accountId) !== undefined) await sales.requireCredit(caller);
-    },
+    // Without this rule anonymous callers could fill the shared storage.
+    requireCredit: walletCredit(shared),
     clock,
     ids,
     log,

@@ -7,7 +7,7 @@ import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import type { LimitLog, Windows } from '../billing/limits/limits.ts';
-import type { Caller } from '../identity/identity.ts';
+import { type Caller, walletOfAccount } from '../identity/identity.ts';
 import type { Guard } from '../net/guard.ts';
 import type { FailureLog } from '../observability/failure-log.ts';
 import type { Stores } from './stores.ts';
@@ -29,4 +29,11 @@ export interface FeatureParts {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+}
+
+/** Throws 402 for a wallet without credit: wallets are free, so that anybody could have any number. */
+export function walletCredit({ sales }: Pick<FeatureParts, 'sales'>) {
+  return async (caller: Caller): Promise<void> => {
+    if (walletOfAccount(caller.accountId) !== undefined) await sales.requireCredit(caller);
+  };
 }

@@ -13,7 +13,7 @@ import { consolePages } from '../console/console.ts';
 import { type Extras, chatFeature, openExtras } from './chat.ts';
 import { cardsFeature } from './checkout.ts';
 import { consoleFeature } from './console.ts';
-import type { FeatureParts } from './feature-parts.ts';
+import { type FeatureParts, walletCredit } from './feature-parts.ts';
 import type { DownloadView } from '../engines/embedded/model-files.ts';
 import { EngineRegistry } from '../engines/registry.ts';
 import { openHttpServer } from './http-server.ts';
@@ -225,7 +225,10 @@ function openWebhooks(shared: FeatureParts): WebhooksFeature {
   const { email: settings, publicUrl } = shared.config.current;
   const about = { title: service.title, publicUrl, basePath: BASE_PATH, clock: shared.clock };
   const mailer = settings === undefined ? undefined : new Mailer({ settings, ...about });
-  return webhooksFeature({ ...shared, callbackSecret, mailer, serviceName: service.name });
+  // Without this rule anonymous callers could have any number of messages sent to a stranger.
+  const requireCredit = walletCredit(shared);
+  const parts = { callbackSecret, mailer, requireCredit, serviceName: service.name };
+  return webhooksFeature({ ...shared, ...parts });
 }
 
 function openBackups(

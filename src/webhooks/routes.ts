@@ -9,6 +9,7 @@ import { timePage } from '../http/cursor.ts';
 import { readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get, post, patch, remove } from '../http/route.ts';
+import type { Caller } from '../identity/identity.ts';
 import { refuseIssues } from '../json/validation.ts';
 import type { Guard } from '../net/guard.ts';
 import { deliveryOf } from './crossings.ts';
@@ -44,6 +45,8 @@ export interface WebhookRouteParts extends SendParts {
   readonly guard: Pick<Guard, 'post' | 'check'>;
   readonly ids: Ids;
   readonly signal: AbortSignal;
+  /** Throws 402 for a caller that must have credit before messages are sent for it. */
+  readonly requireCredit: (caller: Caller) => Promise<void>;
 }
 
 export function webhookRoutes(parts: WebhookRouteParts): Route[] {
@@ -109,6 +112,7 @@ async function create(parts: WebhookRouteParts, context: RequestContext): Promis
   const { url, thresholds } = readBody(context, CreateWebhook);
   const { table, clock, ids } = parts;
   const { accountId } = context.caller;
+  await parts.requireCredit(context.caller);
   // Checks the limit before the DNS lookup, which takes longer. The insert below checks it again.
   if ((await table.count(accountId)) >= MAX_PER_ACCOUNT) throw tooMany();
   await requireReceiver(parts, url);

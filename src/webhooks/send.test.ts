@@ -228,6 +228,7 @@ onEachStore('sending webhooks', (fixture) => {
       stores: { store, identity: {} as Identity }, // nothing crosses a threshold
       guard: guard as unknown as Guard, // all that is called
       callbackSecret: 'master',
+      requireCredit: async () => undefined,
       mailer: undefined,
       serviceName: 'svc',
       clock,

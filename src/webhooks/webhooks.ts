@@ -11,7 +11,7 @@ import type { Identity } from '../identity/identity.ts';
 import type { Guard } from '../net/guard.ts';
 import { type CapPlaces, deliveryOf, findCrossings } from './crossings.ts';
 import { MAILTO, type Mailer } from './email.ts';
-import { webhookRoutes } from './routes.ts';
+import { type WebhookRouteParts, webhookRoutes } from './routes.ts';
 import { deliveryWorker } from './send.ts';
 import { type MAILS, type NOTICES, type NewDelivery, callbackSecretOf } from './webhook.ts';
 import { WebhookTable } from './webhook-table.ts';
@@ -25,6 +25,7 @@ const KEPT_MS = 40 * DAY_MS;
 export interface WebhooksParts {
   readonly stores: { readonly store: Store; readonly identity: Identity };
   readonly guard: Guard;
+  readonly requireCredit: WebhookRouteParts['requireCredit'];
   /** Master secret of callbacks; `undefined` disables them. */
   readonly callbackSecret: string | undefined;
   readonly serviceName: string;
