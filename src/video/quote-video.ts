@@ -4,6 +4,7 @@
  */
 import { requireRegion, withPrices } from '../http/model-sale.ts';
 import type { Catalog } from '../catalog/catalog.ts';
+import { FairShare } from '../core/fair-share.ts';
 import { Fault } from '../core/faults.ts';
 import { toUsdNumber } from '../core/money.ts';
 import type { MediaFiles } from '../documents/media-files.ts';
@@ -23,7 +24,7 @@ export interface QuoteVideoParts extends LimitParts {
   readonly readLargeJson: ReadLargeJson;
 }
 
-/** Quotes that read a file: per caller and minute, and concurrently on the server. */
+/** Quotes that read a file: per caller and minute, and concurrently on the server, shared by callers. */
 const READS_PER_MINUTE = 10;
 const CONCURRENT_READS = 4;
 const TOO_MANY = `At most ${READS_PER_MINUTE} quotes that read a video file per minute, and ${CONCURRENT_READS} at once on this server`;
@@ -32,7 +33,7 @@ const MS_PER_SECOND = 1_000;
 
 export class VideoQuotes {
   readonly #parts: QuoteVideoParts;
-  #reads = 0;
+  readonly #reads = new FairShare(CONCURRENT_READS);
 
   constructor(parts: QuoteVideoParts) {
     this.#parts = parts;
@@ -61,17 +62,16 @@ export class VideoQuotes {
     const { signal } = context;
     const caller = context.callerIfKnown?.accountId ?? `address:${context.countedAddress}`;
     await limitRequests(this.#parts, `${caller}|video-quote`, READS_PER_MINUTE, TOO_MANY);
-    if (this.#reads >= CONCURRENT_READS) {
+    if (!this.#reads.take(caller)) {
       throw new Fault('RATE_LIMIT_EXCEEDED', { message: TOO_MANY, retryAfterSeconds: 1 });
     }
-    this.#reads += 1;
     try {
       return await files.within(caller, async (workspace) => {
         const file = await workspace.fetch(url, { maxBytes, timeoutMs: READ_TIMEOUT_MS, signal });
         return await measureSource(await media(), file.path, { signal, caller });
       });
     } finally {
-      this.#reads -= 1;
+      this.#reads.giveBack(caller);
     }
   }
 }

@@ -1,0 +1,39 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { test } from 'node:test';
+import { call, startWithEngine } from '../../test/app/call.ts';
+import { until } from '../../test/support/until.ts';
+
+test('files that never arrive leave a quote for another caller', async (t) => {
+  let reads = 0;
+  const site = createServer(() => (reads += 1));
+  site.listen(0, '127.0.0.1');
+  await once(site, 'listening');
+  const bench = await startWithEngine({
+    yaml: 'fetch: { allow: ["127.0.0.0/8"] }',
+    model:
+      '  - { id: larger, type: video, replicas: [{ engine: rack1 }], video: { task: upscale, pricing: { kind: upscale, tiers: [{ maxHeight: 2160, perSecond: 0.02 }] } } }',
+  });
+  const leaving = new AbortController();
+  t.after(async () => {
+    leaving.abort();
+    site.closeAllConnections();
+    site.close();
+    await bench.stop();
+  });
+  const { port } = site.address() as AddressInfo; // it listens on a port
+  const quote = (secret: string) => {
+    const body = { model: 'larger', duration: 'auto', video_url: `http://127.0.0.1:${port}/` };
+    const { signal } = leaving;
+    return call(bench.farebox, '/video/quote', { secret, body, signal }).catch(() => undefined);
+  };
+  const [one, other] = [await bench.farebox.account('5'), await bench.farebox.account('5')];
+  const answers = Array.from({ length: 4 }, () => quote(one.secret));
+  await until(() => reads >= 3, 'the reads of the first caller');
+  const first = await Promise.race(answers);
+  assert.equal(first?.status, 429);
+  void quote(other.secret);
+  await until(() => reads === 4, 'the read of the other caller');
+});
