@@ -49,7 +49,7 @@ export class JobTable extends LeasedTable<VideoJob> {
            media_type, media_until_ms, has_media, download_hash, webhook_url, webhook_attempts,
            webhook_due_ms, input_bytes, tags, has_sound,
            list_nano, costs)
-         SELECT $1, $2, $3, $4, 'admitting', $5, $6, $7, '', '', '', 0, 0, $8, 0, 0, 0, now_ms($8), '', 0,
+         SELECT $1, $2, $3, $4, 'admitting', $5, $6, $7, '', '', '', 0, 0, now_ms($8), 0, 0, 0, now_ms($8), '', 0,
            '', 0, '', 0, 0, $9, $10, 0, 0, $11, $12, $13, $14, $15
          WHERE $16 > (SELECT count(*) FROM video_job
            WHERE account_id = $2 AND state NOT IN ('completed', 'failed'))
@@ -95,6 +95,12 @@ export class JobTable extends LeasedTable<VideoJob> {
   async find(by: 'id' | 'download_hash', value: string): Promise<VideoJob | undefined> {
     const sql = `SELECT ${JOB_COLUMNS} FROM video_job WHERE ${by} = $1`;
     return (await this.jobs(sql, [value]))[0];
+  }
+
+  /** Whether a job was queued more than `ageMs` ago by the clock of the database. */
+  async isOlder(id: string, ageMs: number): Promise<boolean> {
+    const sql = 'SELECT id FROM video_job WHERE id = $1 AND created_ms < now_ms($2) - $3';
+    return (await this.store.query(sql, [id, this.clock.nowMs(), ageMs])).length === 1;
   }
 
   /** An account's jobs, newest first, created before `beforeMs`. */

@@ -831,6 +831,22 @@ onEachStore('video jobs', (stores) => {
   });
 
   if (stores.dialect === 'postgres') {
+    test('a process whose clock is a day ahead makes a new video', async () => {
+      const store = await stores.open([...VIDEO_MIGRATIONS, ...TEST_MONEY_MIGRATIONS]);
+      const { another, engines, until } = await open({ store });
+      const clock = new TestClock(Date.now() + DAY_MS);
+      const { id } = await another({ clock: new TestClock(Date.now()) }).queue(jobRequest());
+      const ahead = another({ clock });
+      ahead.start();
+      const ended = async () =>
+        (await ahead.list('alice', Number.MAX_SAFE_INTEGER, 1))[0]?.state === 'failed';
+      await until(async () => {
+        clock.advance(1_000);
+        return engines.orders.length > 0 || (await ended());
+      });
+      assert.equal(engines.orders[0]?.job.id, id);
+    });
+
     test('a process with a wrong clock completes no expired video and deletes no recent job', async () => {
       const store = await stores.open(VIDEO_MIGRATIONS);
       const tableOf = (clockMs: number): JobTable =>

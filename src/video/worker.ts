@@ -159,9 +159,9 @@ export class Worker {
 
   async #step(job: VideoJob): Promise<void> {
     const { clock, maxJobHours } = this.#parts;
-    if (clock.nowMs() - job.createdMs > maxJobHours * HOUR_MS) {
+    const maxMs = maxJobHours * HOUR_MS;
+    if (clock.nowMs() - job.createdMs > maxMs && (await this.#table.isOlder(job.id, maxMs)))
       return await this.#fail(job, FAILURES.tooLong);
-    }
     switch (job.state) {
       case 'queued':
         return await this.#submit(job);
