@@ -37,7 +37,7 @@ import { JSON_BODY, type Route } from './route.ts';
 import { limitConnections } from './connection-limits.ts';
 import { refuseConnection } from './refuse-connection.ts';
 import type { StandardHeaders } from './response-headers.ts';
-import { isRestTooLong, limitUnreadBody } from './unread-body.ts';
+import { keepForRest, limitUnreadBody } from './unread-body.ts';
 import { limitWrites } from './write-timeout.ts';
 
 /** Is notified of every request; must not throw. */
@@ -441,7 +441,7 @@ export class HttpServer {
       context.addVary(errorVary(context, headers.errorFormats));
     }
     context.setAll(answer.headers);
-    if (isRestTooLong(context.request)) context.set('connection', 'close');
+    if (keepForRest(context.request)) context.set('connection', 'close');
     try {
       context.setMissing(await this.#parts.refusalHeaders(context, answer.fault));
       await this.#addBalanceHeaders(context);
@@ -472,11 +472,8 @@ export class HttpServer {
   readonly #ended = (context: RequestContext, observers = this.#parts.observers): void => {
     this.open -= 1;
     if (context.bodyBytes > 0) this.bodyMemory.release(context);
-    const { request, answerHeaders } = context;
-    if (!request.complete) {
-      const isLast = answerHeaders['connection'] === 'close';
-      limitUnreadBody(request, isLast, this.#parts.clock, this.#responded);
-    }
+    const { request } = context;
+    if (!request.complete) limitUnreadBody(request, this.#parts.clock, this.#responded);
     const tookMs = this.#parts.clock.monotonicMs() - context.startedMs;
     for (let at = 0; at < observers.length; at += 1) observers[at]?.ended(context, tookMs);
   };

@@ -98,6 +98,24 @@ describe('a response before the end of the request body', () => {
     await closed;
   });
 
+  test('a caller that ends its connection with the request can send the rest', async () => {
+    const body = Buffer.alloc(20_000_000, 'x');
+    const head = headOf('/chat/completions', 'none', `content-length: ${body.length}`);
+    for (const sent of [
+      head.replace('host: x', 'host: x\r\nconnection: close'),
+      // As nginx does by default.
+      head.replace('HTTP/1.1', 'HTTP/1.0'),
+    ]) {
+      const { socket, received } = open();
+      const closed = once(socket, 'close');
+      socket.write(sent);
+      const written = await new Promise((resolve) => socket.write(body, resolve));
+      assert.equal(written ?? undefined, undefined);
+      await closed;
+      assert.match(received(), /^HTTP\/1\.1 401 [^]*\r\nconnection: close\r\n/i);
+    }
+  });
+
   test('the time limit of a request adds no response to an earlier one', async (t) => {
     const short = await startWithEngine({ yaml: 'http: { requestTimeoutSeconds: 1 }' });
     t.after(() => short.stop());

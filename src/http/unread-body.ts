@@ -6,7 +6,7 @@
  * connection.
  */
 import type { IncomingMessage } from 'node:http';
-import type { Socket } from 'node:net';
+import { Socket } from 'node:net';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 
 /** The default limit of a body. A caller that sends no more can use its connection again. */
@@ -17,31 +17,31 @@ const CHECK_MS = 100;
 const CLOSE_AFTER_MS = 2 * SECOND_MS;
 
 /**
- * Called before an error response. Returns whether the rest of the body is or may be too long, so that
- * the response has to announce the end of the connection; otherwise a caller would use it again.
+ * Called before an error response: keeps the connection open until the rest of the request has been
+ * discarded. Returns whether the rest is or may be too long, so that the response has to announce the
+ * end of the connection; otherwise a caller would use it again.
  */
-export function isRestTooLong(request: IncomingMessage): boolean {
+export function keepForRest(request: IncomingMessage): boolean {
   const { complete, headers, socket } = request;
+  if (complete) return false;
+  // Node closes a connection with its last response. That of an internal call is no socket.
+  if (socket instanceof Socket) {
+    const close = (): void => Socket.prototype.destroySoon.call(socket);
+    socket.destroySoon = () => {
+      if (request.complete) close();
+      else request.once('end', close);
+    };
+  }
   const { 'content-length': length, 'transfer-encoding': coding } = headers;
-  const isLong = length === undefined ? coding !== undefined : Number(length) > MAX_DISCARDED_BYTES;
-  if (complete || !isLong) return false;
-  // Node would close an announced connection with the response; `limitUnreadBody` closes it.
-  const { destroySoon } = socket as Partial<Pick<Socket, 'destroySoon'>>; // not of an internal call
-  socket.destroySoon = () => {
-    if (!request.complete) return;
-    if (destroySoon === undefined) socket.end();
-    else destroySoon.call(socket);
-  };
-  return true;
+  return length === undefined ? coding !== undefined : Number(length) > MAX_DISCARDED_BYTES;
 }
 
 /**
- * Called after the response of an incomplete request. `isLast`: the response announced the end.
- * Adds the connection to `responded` until the request ends.
+ * Called after the response of an incomplete request. Adds the connection to `responded` until the
+ * request ends.
  */
 export function limitUnreadBody(
   request: IncomingMessage,
-  isLast: boolean,
   clock: Clock,
   responded: WeakSet<Socket>,
 ): void {
@@ -66,7 +66,6 @@ export function limitUnreadBody(
     stopChecks();
     responded.delete(socket);
     socket.off('close', end);
-    if (isLast) socket.destroy();
   };
   socket.once('close', end);
   request.once('end', end);
