@@ -7,7 +7,7 @@ import type { SseData } from '../../http/sse-events.ts';
 import type { Frame } from '../../http/stream-writer.ts';
 import { CountedStream, NO_BYTES } from '../upstream/counted-stream.ts';
 import { finishReason, noOutput, textBytes, withoutUsage } from '../wire/chat-choice.ts';
-import { type ChatResponse, NOTHING_CITED, type ResponseEnd } from '../wire/chat-response.ts';
+import type { ChatResponse, ResponseEnd } from '../wire/chat-response.ts';
 import { DONE_EVENT, engineFailure } from '../wire/stream-events.ts';
 
 export interface CompletionFrame {
@@ -41,11 +41,10 @@ export function readCompletion(answer: unknown, frame: CompletionFrame): ChatRes
   }
   const usage = readUsage(answer['usage']);
   return {
-    source: { bytes: NO_BYTES, body: answer, text: undefined },
+    source: { bytes: NO_BYTES, body: answer },
     choices,
     tally: { ...noOutput(), contentBytes: sizeBytes },
     reported: usage && { usage, atBytes: sizeBytes },
-    cited: NOTHING_CITED,
   };
 }
 

@@ -85,5 +85,5 @@ export function readUpstream(
   const completion = message && upstream.readResponse(message);
   if (completion === undefined) return undefined;
   const bytes = Buffer.from(JSON.stringify(completion));
-  return readChatBody({ bytes, body: completion, text: undefined }, options);
+  return readChatBody({ bytes, body: completion }, options);
 }

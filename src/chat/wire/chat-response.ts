@@ -41,7 +41,7 @@ interface ResponseSource {
   readonly bytes: Buffer;
   readonly body: JsonObject;
   /** The bytes of a short response as latin1. */
-  readonly text: string | undefined;
+  readonly text?: string | undefined;
 }
 
 export interface ChatResponse {
@@ -50,7 +50,7 @@ export interface ChatResponse {
   readonly reported: ReportedUsage | undefined;
   readonly tally: Readonly<OutputTally>;
   /** Results of the engine's own search, if citations are requested. */
-  readonly cited: readonly RawResult[];
+  readonly cited?: readonly RawResult[] | undefined;
 }
 
 export interface ResponseOptions {
@@ -136,7 +136,7 @@ export function readChatBody(source: ResponseSource, options: ResponseOptions): 
   const choices = (changed ?? given) as readonly JsonObject[]; // each was read
   const tally = output.tally ?? noOutput();
   const usage = readUsage(body['usage']);
-  const cited = options.readsCitations === true ? citedBy(body) : NOTHING_CITED;
+  const cited = options.readsCitations === true ? citedBy(body) : undefined;
   return {
     source,
     choices,

@@ -11,7 +11,6 @@ import { mostBytes, noOutput, outputBytes } from '../../wire/chat-choice.ts';
 import {
   type ChatResponse,
   costMembers,
-  NOTHING_CITED,
   type ResponseEnd,
   type ResponseFrame,
 } from '../../wire/chat-response.ts';
@@ -114,8 +113,7 @@ export class MessagePass implements PassThrough {
     if (atBytes > mostBytes(outputTokens, 0)) return undefined;
     const usage = readUsage(body['usage']);
     const reported = usage === undefined ? undefined : { usage, atBytes };
-    const source = { bytes, body, text: undefined };
-    return { source, choices: [], reported, tally, cited: NOTHING_CITED };
+    return { source: { bytes, body }, choices: [], reported, tally };
   }
 
   writeResponse({ source }: ChatResponse, frame: ResponseFrame, end: ResponseEnd): Buffer {

@@ -4,16 +4,10 @@
  * response is continued by the id that the caller has.
  */
 import type { JsonObject, ParsedObject } from '../../../json/json-scan.ts';
-import { isJsonObject } from '../../../json/json-scan.ts';
-import { parsedJsonObject } from '../../../json/json-text.ts';
+import { jsonObjects, parsedJsonObject } from '../../../json/json-text.ts';
 import { readUsage } from '../../../engines/usage.ts';
 import { mostBytes, outputBytes } from '../../wire/chat-choice.ts';
-import {
-  type ChatResponse,
-  NOTHING_CITED,
-  type ResponseEnd,
-  type ResponseFrame,
-} from '../../wire/chat-response.ts';
+import type { ChatResponse, ResponseEnd, ResponseFrame } from '../../wire/chat-response.ts';
 import type { EngineStream, PassOptions, PassThrough } from '../upstream.ts';
 import { isAboutReasoning } from './chat-to-responses.ts';
 import { type PassedItems, passedRequest } from './passed-request.ts';
@@ -59,23 +53,17 @@ export class ResponsePass implements PassThrough {
     if (!Array.isArray(body['output']) || finish === undefined || finish === 'error') {
       return undefined;
     }
-    const output = body['output'].filter(isJsonObject);
+    const output = jsonObjects(body['output']);
     const most = mostBytes(outputTokens, 0);
-    const given = itemsTally(output);
-    const isCut = outputBytes(given) > most;
-    const shown = isCut ? cutBody(body, cutItems(output, most)) : body;
-    const tally = isCut ? itemsTally(cutItems(output, most)) : given;
+    const whole = itemsTally(output);
+    const isCut = outputBytes(whole) > most;
+    const items = isCut ? cutItems(output, most) : output;
+    const tally = isCut ? itemsTally(items) : whole;
     const usage = readUsage(body['usage']);
-    const reported =
-      usage === undefined
-        ? undefined
-        : { usage, atBytes: outputBytes(tally), tier: body['service_tier'] };
-    const source = {
-      bytes: isCut ? Buffer.from(JSON.stringify(shown)) : bytes,
-      body: shown,
-      text: undefined,
-    };
-    return { source, choices: [], reported, tally, cited: NOTHING_CITED };
+    const atBytes = outputBytes(tally);
+    const reported = usage && { usage, atBytes, tier: body['service_tier'] };
+    const source = isCut ? cutSource(body, items) : { bytes, body };
+    return { source, choices: [], reported, tally };
   }
 
   writeResponse({ source }: ChatResponse, frame: ResponseFrame, end: ResponseEnd): Buffer {
@@ -102,7 +90,8 @@ export class ResponsePass implements PassThrough {
   }
 }
 
-function cutBody(body: JsonObject, output: readonly JsonObject[]): JsonObject {
+function cutSource(given: JsonObject, output: readonly JsonObject[]): ChatResponse['source'] {
   const incomplete_details = { reason: 'max_output_tokens' };
-  return { ...body, status: 'incomplete', incomplete_details, output };
+  const body = { ...given, status: 'incomplete', incomplete_details, output };
+  return { bytes: Buffer.from(JSON.stringify(body)), body };
 }
