@@ -139,7 +139,7 @@ export function planAdditions(parts: AdditionParts, inputs: AdditionInputs): Add
     usesBound: urls.length + query.length === 0 ? [] : [webUse(addition, urls.length || 1)],
     prepare: hasWork ? () => prepareAdditions(addition) : undefined,
     autoSearch: urls.length > 0 ? undefined : autoSearch(addition),
-    socialSearch: socialSearch(parts, request, prices),
+    socialSearch: parameters.enable_x_search ? socialSearch(parts, prices) : undefined,
     paid: paidResults === undefined ? undefined : () => paidResults.paid(),
   };
 }
@@ -192,17 +192,9 @@ function autoSearch(addition: Addition): AutoSearch | undefined {
   });
 }
 
-function socialSearch(
-  parts: AdditionParts,
-  request: ChatRequest,
-  prices: ExtraPrices,
-): SocialSearch | undefined {
-  if (!request.parameters.enable_x_search) return undefined;
+function socialSearch(parts: AdditionParts, { socialNano }: ExtraPrices): SocialSearch {
   const { maxResults, membersFor } = parts.socialSearch();
-  return {
-    bound: { name: 'x_search', count: maxResults, eachNano: prices.socialNano },
-    membersFor,
-  };
+  return { bound: { name: 'x_search', count: maxResults, eachNano: socialNano }, membersFor };
 }
 
 type WebFindings = Omit<PreparedAdditions, 'messages' | 'textBytes'> & { readonly text: string };

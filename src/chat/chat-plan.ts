@@ -75,19 +75,19 @@ export interface ChatPlan {
   readonly deprecation: DeprecationNotice | undefined;
   readonly price: Price;
   /** Set if the request has a service tier that the model sells. */
-  readonly tier?: SoldTier | undefined;
+  readonly tier?:
+    | {
+        readonly name: ServiceTier;
+        /** The price if the engine serves the request without the tier. */
+        readonly standard: Price;
+      }
+    | undefined;
   readonly additions: AdditionsPlan;
   readonly systemPrompt: string;
   readonly extras: PromptExtras;
   readonly bounds: ChatBounds;
   readonly protocol: ResponseProtocol | undefined;
   readonly wire?: EngineWire | undefined;
-}
-
-export interface SoldTier {
-  readonly name: ServiceTier;
-  /** The price if the engine serves the request without the tier. */
-  readonly standard: Price;
 }
 
 /** The standard price if the engine served every call so far without the tier; else its price. */

@@ -7,7 +7,7 @@ import { LearnedTemplates } from './learned.ts';
 
 const MODEL = { id: 'm', templateTokens: undefined };
 const prompt = (promptTokens: number, promptBytes = 16, messageCount = 0) => {
-  return { round: { promptBytes }, facts: { messageCount }, promptTokens };
+  return { promptBytes, messageCount, promptTokens };
 };
 
 test('two consecutive short prompts raise the template bound', () => {

@@ -170,9 +170,9 @@ interface LearnedTemplate {
 
 type TemplateModel = Pick<CatalogModel, 'id' | 'templateTokens'>;
 
-export interface CountedPrompt {
-  readonly round: { readonly promptBytes: number };
-  readonly facts: { readonly messageCount: number };
+interface CountedPrompt {
+  readonly promptBytes: number;
+  readonly messageCount: number;
   readonly promptTokens: number;
 }
 
@@ -191,11 +191,10 @@ export class LearnedTemplates {
 
   /** Two consecutive reports above the bound raise it to the lesser of both. */
   note({ id, templateTokens }: TemplateModel, prompt: CountedPrompt): void {
-    const { round, facts, promptTokens } = prompt;
-    const { promptBytes } = round;
+    const { promptBytes, messageCount, promptTokens } = prompt;
     if (templateTokens !== undefined || promptBytes > MAX_PROMPT_BYTES) return;
     let learned = this.#ofModel.get(id);
-    const others = tokensAtLeast(promptBytes) + TOKENS_PER_MESSAGE * facts.messageCount;
+    const others = tokensAtLeast(promptBytes) + TOKENS_PER_MESSAGE * messageCount;
     const needed = Math.min(MAX_LEARNED_TOKENS, promptTokens - others);
     if (needed <= (learned?.tokens ?? USUAL_TEMPLATE_TOKENS)) {
       if (learned !== undefined) learned.last = 0;

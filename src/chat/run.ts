@@ -236,7 +236,7 @@ export class ChatRun implements WholeCall {
   protected endRound(outcome: Attempted): void {
     const read = this.#read;
     if (read !== undefined) {
-      this.cited = read.cited;
+      this.cited = read.cited ?? NOTHING_CITED;
       return this.noteUse({ reported: read.reported, tally: read.tally, extent: 'whole' }, outcome);
     }
     // The engine has read the prompt, unless the call waited for an engine.
@@ -351,7 +351,9 @@ export class ChatRun implements WholeCall {
     this.#attempts += outcome.attempts;
     const { promptTokens, completionTokens } = end.reported?.usage ?? {};
     if (promptTokens !== undefined && request.isPlain && end.extent === 'whole') {
-      parts.templates.note(model, { round: this.round, facts: request.facts, promptTokens });
+      const { promptBytes } = this.round;
+      const { messageCount } = request.facts;
+      parts.templates.note(model, { promptBytes, messageCount, promptTokens });
     }
     if (!use.exceedsBound) return;
     const reported = { replica: outcome.replica?.engine, promptTokens, completionTokens };

@@ -6,11 +6,6 @@ import { isJsonObject } from '../../json/json-scan.ts';
 import { stringOrEmpty } from '../../json/json-text.ts';
 import type { Citation, CitedSpan } from './response-protocol.ts';
 
-interface FoundCitation {
-  readonly citation: Citation;
-  readonly span: CitedSpan;
-}
-
 export class EngineCitations {
   /** UTF-16 units of text before the open block. */
   #earlierLength = 0;
@@ -33,7 +28,10 @@ export class EngineCitations {
   }
 
   /** `length` is that of the open block so far. Kinds that agents' protocols lack are left out. */
-  read(annotations: readonly unknown[], length: number): FoundCitation[] {
+  read(
+    annotations: readonly unknown[],
+    length: number,
+  ): { readonly citation: Citation; readonly span: CitedSpan }[] {
     const placeOf = (index: unknown, usual: number): number => {
       if (typeof index !== 'number') return usual;
       return Math.min(Math.max(index - this.#earlierLength, 0), length);

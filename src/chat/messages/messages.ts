@@ -7,7 +7,7 @@ import { LARGE_BODY_BYTES, type ReadLargeJson } from '../../http/read-request.ts
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import { parseJsonObject, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import type { ResponseProtocol, WriterFrame } from '../agents/response-protocol.ts';
+import type { ResponseProtocol } from '../agents/response-protocol.ts';
 import type { ChatParts } from '../chat-plan.ts';
 import { sellChat } from '../admission.ts';
 import { type ChatRequest, chatRequestOf } from '../wire/chat-request.ts';
@@ -68,12 +68,7 @@ async function bodyOf(
   throw new Fault('INVALID_REQUEST', { message: 'The body must be a JSON object' });
 }
 
-interface Translated {
-  readonly given: MessagesRequest;
-  readonly request: ChatRequest;
-}
-
-function read(parts: ChatParts, context: RequestContext, body: JsonObject): Translated {
+function read(parts: ChatParts, context: RequestContext, body: JsonObject) {
   const { sealer, canSearch, serviceName } = parts;
   context.set(REQUEST_ID_HEADER, context.requestId);
   const { accountId } = context.caller;
@@ -139,6 +134,6 @@ function protocolOf(
     maxSearches: given.maxSearches,
     takenCallIds: given.callIds,
     newCallId: () => `toolu_${ids.hex(CALL_ID_BYTES)}`,
-    writer: (frame: WriterFrame) => new MessageWriter(frame, options),
+    writer: (frame) => new MessageWriter(frame, options),
   };
 }

@@ -8,7 +8,7 @@ import { type ReadLargeJson, readJson, readQuery } from '../../http/read-request
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route, get, remove } from '../../http/route.ts';
 import { childrenOf, type JsonObject } from '../../json/json-scan.ts';
-import type { ResponseProtocol, WriterFrame } from '../agents/response-protocol.ts';
+import type { ResponseProtocol } from '../agents/response-protocol.ts';
 import type { ChatParts } from '../chat-plan.ts';
 import { sellChat } from '../admission.ts';
 import { passedBytes } from '../upstream/responses/passed-request.ts';
@@ -17,7 +17,12 @@ import { passableRequest, passingOf } from '../upstream/upstream.ts';
 import { promptTokensAbout } from '../wire/prompt-facts.ts';
 import { responsesErrors } from './response-errors.ts';
 import { ResponsesBody } from './request-schema.ts';
-import { fixedMembers, ResponseWriter, type TurnKeeper } from './response-writer.ts';
+import {
+  fixedMembers,
+  ResponseWriter,
+  type ResponseWriterOptions,
+  type TurnKeeper,
+} from './response-writer.ts';
 import {
   DELETE_RESPONSE_DESCRIPTION,
   GET_RESPONSE_DESCRIPTION,
@@ -103,16 +108,11 @@ async function turnOf({ chat, turns, readLarge }: ResponsesParts, context: Reque
   return readTurn({ ...chat, turns }, body, context.caller.accountId);
 }
 
-interface TurnParts {
-  readonly keeper: TurnKeeper | undefined;
-  readonly pass: ResponsePass | undefined;
-}
-
 function protocolOf(
   { chat }: ResponsesParts,
   context: RequestContext,
   turn: Turn,
-  { keeper, pass }: TurnParts,
+  kept: Pick<ResponseWriterOptions, 'keeper' | 'pass'>,
 ): ResponseProtocol {
   const { ids, clock, sealer } = chat;
   const { accountId } = context.caller;
@@ -122,13 +122,12 @@ function protocolOf(
     maxSearches: turn.body.max_tool_calls ?? undefined,
     takenCallIds: turn.callIds,
     newCallId: () => `call_${ids.hex(CALL_ID_BYTES)}`,
-    passThrough: pass,
-    writer: (frame: WriterFrame) =>
+    passThrough: kept.pass,
+    writer: (frame) =>
       new ResponseWriter({
         turn,
         frame,
-        keeper,
-        pass,
+        ...kept,
         seal: (text) => sealer.seal(text, accountId),
         isSealed,
         nowS: () => Math.floor(clock.nowMs() / 1_000),

@@ -27,15 +27,14 @@ export interface ToolPlan {
   readonly echo: { readonly tools: readonly JsonObject[]; readonly choice: unknown };
 }
 
+const NAMED = { name: z.string().min(1), description: z.string().nullish() };
 const FunctionTool = z.looseObject({
-  name: z.string().min(1),
-  description: z.string().nullish(),
+  ...NAMED,
   parameters: z.record(z.string(), z.unknown()).nullish(),
   strict: z.boolean().nullish(),
 });
 const CustomTool = z.looseObject({
-  name: z.string().min(1),
-  description: z.string().nullish(),
+  ...NAMED,
   format: z
     .looseObject({
       type: z.string(),

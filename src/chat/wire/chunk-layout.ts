@@ -22,6 +22,7 @@ import {
   type TextKind,
   toolCallsOf,
 } from './chat-choice.ts';
+import { BACKSLASH, QUOTE } from '../../json/json-skip.ts';
 import { parsedJson } from '../../json/json-text.ts';
 import type { SseData } from '../../http/sse-events.ts';
 
@@ -95,10 +96,8 @@ export function addLayout(known: ChunkLayout[], layout: ChunkLayout): void {
 }
 
 const SPACE = 0x20;
-const QUOTE = 0x22;
 const ZERO = 0x30;
 const NINE = 0x39;
-const BACKSLASH = 0x5c;
 const LETTER_U = 0x75;
 const MAX_ID_BYTES = 256;
 
