@@ -14,7 +14,7 @@ import {
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
-import { basename, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { DAY_MS, HOUR_MS, MINUTE_MS, systemClock } from '../../src/core/clock.ts';
 import { runCommand } from '../../src/cli/cli.ts';
@@ -329,6 +329,8 @@ ${more}`;
   test('a backup of PostgreSQL restores into an empty PostgreSQL, and not into SQLite', async () => {
     const source = await emptyPostgresDatabase();
     const { folder, app, secret } = await shop('', source);
+    const journalIn = (where: string): string => join(where, 'data/journal/settles-9.journal');
+    writeFileSync(journalIn(folder), 'in the backup');
     const { location, audit } = await backup(folder, '--to', './kept');
     assert.equal(await chat(app, secret), 200, 'the server goes on');
     await app.stop();
@@ -336,8 +338,12 @@ ${more}`;
     const place = emptyFolder();
     const target = await emptyPostgresDatabase();
     writeFileSync(join(place, 'farebox.yaml'), yamlOf(`database: '${target}'`));
+    // Settles that waited here when the former database was lost.
+    mkdirSync(dirname(journalIn(place)), { recursive: true });
+    writeFileSync(journalIn(place), 'on this disk');
     const restored = await farebox(place, ['restore', location, '--json']);
     assert.equal(restored.code, 0, restored.error);
+    assert.equal(readFileSync(journalIn(place), 'utf8'), 'on this disk\nin the backup');
     const body = JSON.parse(restored.out) as { transfers: number; owedUsd: string };
     assert.equal(body.transfers, audit.transfers);
     assert.equal(body.owedUsd, audit.owedUsd);

@@ -2,7 +2,16 @@
  * Restores a backup into an empty place: the configuration if there is none, then the database, with an audit that must
  * equal the one of the backup.
  */
-import { copyFile, mkdir, mkdtemp, readdir, rename, rm } from 'node:fs/promises';
+import {
+  appendFile,
+  copyFile,
+  mkdir,
+  mkdtemp,
+  readFile,
+  readdir,
+  rename,
+  rm,
+} from 'node:fs/promises';
 import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { AuditReport } from '../../billing/ledger/ledger.ts';
@@ -148,6 +157,9 @@ async function fillPostgres(
   if (!existsSync(journals)) return;
   const folder = join(parts.config.dataFolder, 'journal');
   await mkdir(folder, { recursive: true });
-  for (const name of await readdir(journals))
-    await copyFile(join(journals, name), join(folder, name));
+  for (const name of await readdir(journals)) {
+    // Settles that wait on this disk stay: the database that they waited for may be lost.
+    const settles = await readFile(join(journals, name));
+    await appendFile(join(folder, name), Buffer.concat([Buffer.from('\n'), settles]));
+  }
 }
