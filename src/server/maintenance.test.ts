@@ -5,6 +5,7 @@ import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
 import { type Clock, DAY_MS, MINUTE_MS, dayOf } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
+import { type LogLine, memoryLog } from '../../test/support/memory-log.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { FailureLog } from '../observability/failure-log.ts';
 import { LimitLog } from '../billing/limits/limits.ts';
@@ -109,7 +110,8 @@ test('retention runs once an hour, and again in the next minute after a failure'
     if (isFailing) throw new Error('A long read has a lock');
     return 0;
   });
-  const maintenance = maintenanceOf(app, clock);
+  const lines: LogLine[] = [];
+  const maintenance = maintenanceOf(app, clock, memoryLog(lines));
   const runsAfter = async (minutes: number): Promise<number> => {
     for (let at = 0; at < minutes; at += 1) {
       await maintenance.start();
@@ -119,13 +121,19 @@ test('retention runs once an hour, and again in the next minute after a failure'
     return dropping.mock.callCount();
   };
   assert.equal(await runsAfter(2), 2);
+  // The stack names the job.
+  assert.match(String(lines[0]?.fields['stack']), /A long read has a lock\n.*\bdays\b/s);
   isFailing = false;
   assert.equal(await runsAfter(60), 3);
   assert.equal(await runsAfter(1), 4);
   await app.stop();
 });
 
-function maintenanceOf({ app: { stores }, config }: TestApp, clock: Clock): Maintenance {
+function maintenanceOf(
+  { app: { stores }, config }: TestApp,
+  clock: Clock,
+  log = silentLog,
+): Maintenance {
   return new Maintenance({
     config: { current: config },
     stores,
@@ -135,6 +143,6 @@ function maintenanceOf({ app: { stores }, config }: TestApp, clock: Clock): Main
     features: [],
     clock,
     ids: systemIds(),
-    log: silentLog,
+    log,
   });
 }

@@ -11,6 +11,7 @@ import type { Feature } from '../http/route.ts';
 import type { FailureLog } from '../observability/failure-log.ts';
 import { Leases } from '../db/db.ts';
 import type { Stores } from './stores.ts';
+import { safeStack } from './unhandled-rejections.ts';
 
 /** Partitions are created some days ahead, because the server can be down over a weekend. */
 const DAYS_AHEAD = 7;
@@ -94,7 +95,8 @@ export class Maintenance {
     } catch (error) {
       this.#parts.ran?.('failed');
       // The next minute retries.
-      this.#parts.log.warn({ reason: reasonOf(error) }, 'A background job failed');
+      const fields = { reason: reasonOf(error), stack: safeStack(error) };
+      this.#parts.log.warn(fields, 'A background job failed');
     }
   }
 

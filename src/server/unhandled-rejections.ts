@@ -51,7 +51,7 @@ const MAX_FRAMES = 30;
 const MAX_CAUSES = 3;
 
 /** Returns the stack of an error without URLs, credentials and long words in its messages. */
-function safeStack(error: unknown): string {
+export function safeStack(error: unknown): string {
   const parts: string[] = [];
   let cause: unknown = error;
   while (parts.length <= MAX_CAUSES && cause !== undefined && cause !== null) {
