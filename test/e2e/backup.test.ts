@@ -201,6 +201,13 @@ ${more}`;
     assert.deepEqual(readdirSync(place), []);
   });
 
+  test('a restore in a folder that cannot be written names the next step', async () => {
+    const { code, error } = await farebox('/proc', ['restore', 'missing.tar.gz']);
+    assert.equal(code, 1);
+    assert.match(error, /^The backup is unpacked in the working directory, and \/proc cannot be/);
+    assert.match(error, /: run the command in another folder$/m);
+  });
+
   test('a damaged backup is refused and leaves no database', async () => {
     const { folder, app } = await shop();
     const { location } = await backup(folder, '--to', './kept');

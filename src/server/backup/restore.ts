@@ -16,6 +16,7 @@ import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { AuditReport } from '../../billing/ledger/ledger.ts';
 import { flushFile } from '../../core/flush.ts';
+import { reasonOf } from '../../core/log.ts';
 import type { Config } from '../../config/config.ts';
 import { lockData } from '../../db/db.ts';
 import { moveDatabase } from '../copy-database.ts';
@@ -37,7 +38,12 @@ export async function unpackBackup(
   identity: string | undefined,
 ): Promise<UnpackedBackup> {
   // The working directory is on a disk with space, unlike some folders for temporary files.
-  const folder = await mkdtemp(join(cwd, '.farebox-restore-'));
+  const folder = await mkdtemp(join(cwd, '.farebox-restore-')).catch((error: unknown) => {
+    throw new Error(
+      `The backup is unpacked in the working directory, and ${cwd} cannot be written (${reasonOf(error)}): run the command in another folder`,
+      { cause: error },
+    );
+  });
   try {
     const files = join(folder, 'files');
     await mkdir(files);
