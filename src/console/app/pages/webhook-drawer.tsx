@@ -102,25 +102,7 @@ export function WebhookDrawer({ webhook, close, changed, sent }: WebhookDrawerPr
         <button type="button" disabled={action.isRunning} onClick={pause}>
           {paused ? 'Resume' : 'Pause'}
         </button>
-        <DialogButton label="New secret">
-          {(shut) => (
-            <Confirm
-              title="Create a new secret"
-              label="Create a new secret"
-              cancel="Keep the old secret"
-              close={shut}
-              run={async () => {
-                rotated.value = await call(`${path}/secret/rotate`, { method: 'POST' });
-              }}
-              done={shut}
-            >
-              <p>
-                For 24 hours, messages are signed with both secrets, so that you can update the
-                receiver.
-              </p>
-            </Confirm>
-          )}
-        </DialogButton>
+        <NewSecret path={path} created={(secret) => (rotated.value = secret)} />
         <DialogButton label="Delete" class="danger">
           {(shut) => (
             <Confirm
@@ -167,6 +149,33 @@ export function WebhookDrawer({ webhook, close, changed, sent }: WebhookDrawerPr
         <ShownSecret webhook={rotated.value} close={() => (rotated.value = undefined)} />
       )}
     </Overlay>
+  );
+}
+
+interface NewSecretProps {
+  readonly path: string;
+  readonly created: (webhook: SecretWebhook) => void;
+}
+
+function NewSecret({ path, created }: NewSecretProps) {
+  return (
+    <DialogButton label="New secret">
+      {(close) => (
+        <Confirm
+          title="Create a new secret"
+          label="Create a new secret"
+          cancel="Keep the old secret"
+          close={close}
+          run={async () => created(await call(`${path}/secret/rotate`, { method: 'POST' }))}
+          done={close}
+        >
+          <p>
+            For 24 hours, messages are signed with both secrets, so that you can update the
+            receiver.
+          </p>
+        </Confirm>
+      )}
+    </DialogButton>
   );
 }
 
