@@ -8,6 +8,8 @@ import { build, stop } from 'esbuild';
 import { parseHTML } from 'linkedom';
 import { replaceGlobals } from './replace-globals.ts';
 
+/** Attempts to find an element, each after 50 ms. */
+const MAX_TRIES = 20;
 const APP = fileURLToPath(new URL('../../src/console/app/', import.meta.url));
 
 export interface SentRequest {
@@ -75,8 +77,15 @@ export async function consolePart(
   await stop();
   const code = Buffer.from(outputFiles[0]?.contents ?? []).toString('base64');
   ({ show } = (await import(`data:text/javascript;base64,${code}`)) as { show: typeof show });
-  const buttonOf = (label: string) =>
-    [...document.querySelectorAll('button')].findLast((one) => one.textContent === label);
+  // On a busy machine a component can need longer.
+  const found = async <T>(find: () => T | null | undefined, name: string): Promise<T> => {
+    for (let tries = 0; tries < MAX_TRIES; tries += 1) {
+      const element = find();
+      if (element) return element;
+      await rendered();
+    }
+    throw new Error(`There is no ${name}`);
+  };
   const part: ConsolePart = {
     sent: [],
     respond: () => ({}),
@@ -85,18 +94,19 @@ export async function consolePart(
       await rendered();
     },
     type: async (label, value) => {
-      const named = [...document.querySelectorAll('label')].find(
-        (one) => one.textContent === label,
-      );
-      const field = document.getElementById(named?.getAttribute('for') ?? '');
-      if (field === null) throw new Error(`There is no field "${label}"`);
+      const labels = () => [...document.querySelectorAll('label')];
+      const field = await found(() => {
+        const named = labels().find((one) => one.textContent === label);
+        return document.getElementById(named?.getAttribute('for') ?? '');
+      }, `field "${label}"`);
       Object.assign(field, { value });
       field.dispatchEvent(new window.Event('input', { bubbles: true }));
       await rendered();
     },
     press: async (label) => {
-      const button = buttonOf(label);
-      if (button === undefined) throw new Error(`There is no button "${label}"`);
+      const buttons = () => [...document.querySelectorAll('button')];
+      const named = () => buttons().findLast((one) => one.textContent === label);
+      const button = await found(named, `button "${label}"`);
       button.dispatchEvent(new window.Event('click', { bubbles: true, cancelable: true }));
       const form = button.getAttribute('type') === 'submit' ? button.closest('form') : null;
       form?.dispatchEvent(new window.Event('submit', { bubbles: true, cancelable: true }));
