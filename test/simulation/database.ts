@@ -15,7 +15,7 @@ import { promisify } from 'node:util';
 import pg from 'pg';
 import { type TestPostgres, startPostgres } from '../databases/postgres.ts';
 import { Backend } from './postgres-backend.ts';
-import { type Message, startupOf } from './postgres-messages.ts';
+import { type Message, startupWith } from './postgres-messages.ts';
 import { Session } from './postgres-session.ts';
 import { Machine, world } from './world.ts';
 
@@ -30,7 +30,10 @@ const LOOK_EVERY_MS = 0.05;
 /** Memory for `Atomics.wait`, which pauses this thread for a time. No thread changes the memory. */
 const unchanged = new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT));
 const SETTINGS = {
-  // The driver looks for deadlocks itself.
+  user: 'postgres',
+  // The driver keeps time limits itself, and looks for deadlocks.
+  statement_timeout: '0',
+  idle_in_transaction_session_timeout: '0',
   deadlock_timeout: '2000000000',
   max_parallel_workers_per_gather: '0',
   'world.now': '0',
@@ -118,12 +121,11 @@ export class SimulatedPostgres {
 
   connect(startup: Buffer, place: number, received: (message?: Message) => void): Backend {
     const settings = {
-      ...startupOf(startup),
       ...SETTINGS,
       database: this.#database,
       default_transaction_read_only: place === this.#primary ? 'off' : 'on',
     };
-    return new Backend(this.#server.socketPath, settings, received);
+    return new Backend(this.#server.socketPath, startupWith(startup, settings), received);
   }
 
   touch(): void {

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import net from 'node:net';
 import { endProcessWithUs } from '../support/end-with-us.ts';
-import { type Message, Messages, startupWith } from './postgres-messages.ts';
+import { type Message, messagesOf } from './postgres-messages.ts';
 
 /** Captured before the edges replace it. */
 const realConnect = net.createConnection;
@@ -18,27 +18,20 @@ export class Backend {
   isSuspended = false;
   #endWithUs: (() => void) | undefined;
 
-  constructor(
-    path: string,
-    settings: Readonly<Record<string, string>>,
-    received: (message?: Message) => void,
-  ) {
-    const messages = new Messages(true);
+  constructor(path: string, startup: Buffer, received: (message?: Message) => void) {
     this.#socket = realConnect({ path });
     this.#socket.on('error', () => undefined); // it closes
-    this.#socket.on('data', (bytes: Buffer) => {
-      for (const message of messages.of(bytes)) {
-        if (message.type === 'K') this.pid = message.body.readUInt32BE(0);
-        received(message);
-      }
+    const read = messagesOf(true, (message) => {
+      if (message.type === 'K') this.pid = message.body.readUInt32BE(0);
+      received(message);
     });
+    this.#socket.on('data', read);
     this.#socket.on('close', () => {
       this.isClosed = true;
       this.#endWithUs?.();
       received();
     });
-    const { statement_timeout: _, idle_in_transaction_session_timeout: __, ...kept } = settings;
-    this.#socket.write(startupWith({ user: 'postgres', ...kept }));
+    this.#socket.write(startup);
   }
 
   get receivedBytes(): number {

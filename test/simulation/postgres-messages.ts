@@ -1,6 +1,5 @@
 /** Messages of the PostgreSQL protocol, version 3. */
 
-const VERSION_3 = 196_608;
 const LENGTH_BYTES = 4;
 /** Members of an error that do not depend on process ids: severity, code and message. */
 const STABLE_MEMBERS = new Set(['S', 'V', 'C', 'M']);
@@ -13,29 +12,25 @@ export interface Message {
   readonly whole: Buffer;
 }
 
-/** Splits bytes into messages. */
-export class Messages {
-  #rest: Buffer = Buffer.alloc(0);
-  #hasType: boolean;
-
-  constructor(isFromServer = false) {
-    this.#hasType = isFromServer;
-  }
-
-  *of(bytes: Buffer): Generator<Message> {
-    this.#rest = this.#rest.length === 0 ? bytes : Buffer.concat([this.#rest, bytes]);
-    for (;;) {
-      const head = this.#hasType ? 1 : 0;
-      if (this.#rest.length < head + LENGTH_BYTES) return;
-      const end = head + this.#rest.readUInt32BE(head);
-      if (this.#rest.length < end) return;
-      const whole = this.#rest.subarray(0, end);
-      this.#rest = this.#rest.subarray(end);
+/** Returns a function that takes the bytes of a connection, and passes each whole message on. */
+export function messagesOf(
+  isFromServer: boolean,
+  received: (message: Message) => void,
+): (bytes: Buffer) => void {
+  let rest: Buffer = Buffer.alloc(0);
+  let head = isFromServer ? 1 : 0;
+  return (bytes) => {
+    rest = rest.length === 0 ? bytes : Buffer.concat([rest, bytes]);
+    while (rest.length >= head + LENGTH_BYTES) {
+      const end = head + rest.readUInt32BE(head);
+      if (rest.length < end) return;
+      const whole = rest.subarray(0, end);
+      rest = rest.subarray(end);
       const type = whole.toString('latin1', 0, head);
-      this.#hasType = true;
-      yield { type, body: whole.subarray(head + LENGTH_BYTES), whole };
+      received({ type, body: whole.subarray(head + LENGTH_BYTES), whole });
+      head = 1;
     }
-  }
+  };
 }
 
 export function messageOf(type: string, ...parts: readonly (string | Buffer)[]): Buffer {
@@ -53,21 +48,15 @@ export function textsOf(body: Buffer): string[] {
   return [body.toString('utf8', 0, first), body.toString('utf8', first + 1, Math.max(0, second))];
 }
 
-/** Settings of the first message of a client. */
-export function startupOf(body: Buffer): Record<string, string> {
-  const texts = body.toString('utf8', LENGTH_BYTES).split('\0');
-  const settings: Record<string, string> = {};
-  for (let at = 0; at + 1 < texts.length; at += 2) {
-    if (texts[at] !== '') settings[texts[at]!] = texts[at + 1]!;
-  }
-  return settings;
+/** The body of the first message of a client, with further settings; the last value of each counts. */
+export function startupWith(body: Buffer, settings: Readonly<Record<string, string>>): Buffer {
+  const texts = Object.entries(settings).flat();
+  return messageOf('', body.subarray(0, -1), `${texts.join('\0')}\0\0`);
 }
 
-/** The first message of a client. */
-export function startupWith(settings: Readonly<Record<string, string>>): Buffer {
-  const version = Buffer.alloc(LENGTH_BYTES);
-  version.writeUInt32BE(VERSION_3);
-  return messageOf('', version, `${Object.entries(settings).flat().join('\0')}\0\0`);
+/** A setting of the first message of a client that is a number, by default 0. */
+export function numberIn(body: Buffer, setting: string): number {
+  return Number(body.toString('latin1').split(`\0${setting}\0`)[1]?.split('\0')[0] ?? 0);
 }
 
 export function errorOf(severity: 'ERROR' | 'FATAL', code: string, text: string): Buffer {

@@ -3,10 +3,10 @@ import type net from 'node:net';
 import type { Backend } from './postgres-backend.ts';
 import {
   type Message,
-  Messages,
   errorOf,
   messageOf,
-  startupOf,
+  messagesOf,
+  numberIn,
   textsOf,
   withoutNumbers,
 } from './postgres-messages.ts';
@@ -44,7 +44,6 @@ export class Session {
   readonly #client: net.Socket;
   readonly #machine: Machine;
   readonly #database: Database;
-  readonly #messages = new Messages();
   backend: Backend | undefined;
   #isLeaving = false;
   #isVictim = false;
@@ -53,8 +52,8 @@ export class Session {
   #outbox: Buffer[] = [];
   #signal: 'SIGINT' | 'SIGTERM' | undefined;
   isListening = false;
-  /** Each ReadyForQuery that follows, and whether the driver itself waits for it. */
-  #awaited: { readonly isOwn: boolean }[] = [];
+  /** For each ReadyForQuery that follows: whether the driver itself waits for it. */
+  #awaited: boolean[] = [];
   /** Messages since the last Sync. */
   #group: Buffer[] = [];
   #needsTime = false;
@@ -76,9 +75,10 @@ export class Session {
     this.place = place;
     this.#database = database;
     client.on('error', () => undefined); // it closes
-    client.on('data', (bytes: Buffer) => {
-      for (const message of this.#messages.of(bytes)) this.#receive(message);
-    });
+    client.on(
+      'data',
+      messagesOf(false, (message) => this.#receive(message)),
+    );
     client.on('end', () => client.end());
     client.on('close', () => this.#leave());
   }
@@ -147,10 +147,9 @@ export class Session {
   #receive(message: Message): void {
     if (this.#isLeaving) return;
     if (message.type === '') {
-      const settings = startupOf(message.body);
       this.#limits = {
-        statementMs: Number(settings['statement_timeout'] ?? 0),
-        idleMs: Number(settings['idle_in_transaction_session_timeout'] ?? 0),
+        statementMs: numberIn(message.body, 'statement_timeout'),
+        idleMs: numberIn(message.body, 'idle_in_transaction_session_timeout'),
       };
       this.#await(false);
       this.#startup = message.body;
@@ -179,7 +178,7 @@ export class Session {
   #await(isOwn: boolean): void {
     this.#timer?.cancel();
     this.#timer = undefined;
-    this.#awaited.push({ isOwn });
+    this.#awaited.push(isOwn);
   }
 
   #rewritten({ type, body, whole }: Message): Buffer {
@@ -219,7 +218,7 @@ export class Session {
       return;
     }
     const { type, body } = message;
-    const isOwn = this.#awaited[0]?.isOwn === true;
+    const isOwn = this.#awaited[0] === true;
     if (type === 'A') return void this.#ready.push(withoutNumbers(message));
     if (type === 'E' && this.#isVictim) {
       this.#isVictim = false;
