@@ -5,7 +5,7 @@
  */
 import net from 'node:net';
 import { connectTo } from './network.ts';
-import { type Machine, world } from './world.ts';
+import { world } from './world.ts';
 
 const HEAD_END = '\r\n\r\n';
 /** Ends a body in chunks. */
@@ -33,30 +33,27 @@ function headerOf(head: string, name: string): string {
   return head.slice(from, end < 0 ? undefined : end);
 }
 
-/** The messages of one direction of a connection. Each is whole before the next one begins. */
-class MessageReader {
-  #text = '';
-  /** Empty until the head is whole. */
-  #head = '';
-
-  /** Returns the message if `piece` is its end. */
-  add(piece: Buffer): HttpMessage | undefined {
-    this.#text += piece.toString('latin1');
-    if (this.#head === '') {
-      const size = this.#text.indexOf(HEAD_END);
+/** Returns a function that takes pieces of messages, and returns a message if the piece is its end. */
+function messageReader(): (piece: Buffer) => HttpMessage | undefined {
+  /** The head is empty until it is whole. */
+  let [head, body] = ['', ''];
+  return (piece) => {
+    body += piece.toString('latin1');
+    if (head === '') {
+      const size = body.indexOf(HEAD_END);
       if (size < 0) return undefined;
-      this.#head = this.#text.slice(0, size).toLowerCase();
-      this.#text = this.#text.slice(size + HEAD_END.length);
+      head = body.slice(0, size).toLowerCase();
+      body = body.slice(size + HEAD_END.length);
     }
-    const [head, body] = [this.#head, this.#text];
     const isChunked = headerOf(head, 'transfer-encoding') === 'chunked';
     const isWhole = isChunked
       ? body.endsWith(`\r\n${LAST_CHUNK}`) || body === LAST_CHUNK
       : body.length >= Number(headerOf(head, 'content-length'));
     if (!isWhole) return undefined;
-    [this.#head, this.#text] = ['', ''];
-    return { head, body: isChunked ? body.replaceAll(CHUNK_SIZE, '') : body };
-  }
+    const message = { head, body: isChunked ? body.replaceAll(CHUNK_SIZE, '') : body };
+    [head, body] = ['', ''];
+    return message;
+  };
 }
 
 /** A server whose clients wait for a response before the next request, as undici does. */
@@ -67,9 +64,9 @@ export function serveHttp(
   const server = net.createServer((socket) => {
     socket.on('error', () => undefined); // its client left
     socket.on('end', () => socket.end());
-    const reader = new MessageReader();
+    const read = messageReader();
     socket.on('data', (piece: Buffer) => {
-      const request = reader.add(piece);
+      const request = read(piece);
       if (request !== undefined) respond(request, socket);
     });
   });
@@ -113,21 +110,9 @@ interface Request {
   readonly patienceMs: number;
 }
 
-/** Connections of a machine that wait for a request, by port. */
-const idle = new WeakMap<Machine, Map<string, net.Socket[]>>();
-
-function idleTo(port: string): net.Socket[] {
-  const { here } = world();
-  const ofMachine = idle.get(here) ?? new Map<string, net.Socket[]>();
-  idle.set(here, ofMachine);
-  const sockets = ofMachine.get(port) ?? [];
-  ofMachine.set(port, sockets);
-  return sockets;
-}
-
 function connectionTo(port: string): net.Socket {
-  const sockets = idleTo(port);
-  for (let socket = sockets.pop(); socket !== undefined; socket = sockets.pop()) {
+  const waiting = world().here.idle[port] ?? [];
+  for (let socket = waiting.pop(); socket !== undefined; socket = waiting.pop()) {
     if (socket.writable && !socket.readableEnded) return socket;
   }
   const socket = connectTo({ port });
@@ -144,7 +129,7 @@ export function send(
   const { promise, resolve } = Promise.withResolvers<Reply | undefined>();
   const socket = connectionTo(port);
   const timer = world().schedule(patienceMs, () => socket.destroy());
-  const reader = new MessageReader();
+  const read = messageReader();
   let bytes = 0;
   const end = (reply?: Reply): void => {
     timer.cancel();
@@ -156,7 +141,7 @@ export function send(
   const receive = (piece: Buffer): void => {
     bytes += piece.length;
     if (bytes > leaveAfterBytes) return void socket.destroy();
-    const message = reader.add(piece);
+    const message = read(piece);
     if (message === undefined) return;
     const { head } = message;
     const left = headerOf(head, 'x-ratelimit-remaining-requests');
@@ -169,7 +154,7 @@ export function send(
     });
     const isLast = headerOf(head, 'connection') === 'close' || world().random.once(CLOSES_ONCE);
     if (isLast) socket.destroy();
-    else idleTo(port).push(socket);
+    else (world().here.idle[port] ??= []).push(socket);
   };
   socket.on('data', receive);
   socket.on('close', lost);

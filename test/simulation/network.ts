@@ -11,12 +11,12 @@ const FIRST_PORT = 20_000;
 /** The longest time of a timer. */
 const NEVER_MS = 2 ** 31 - 1;
 
-type Done = (error?: Error | null) => void;
-
 interface Chunk {
   readonly chunk: Buffer | string;
   readonly encoding: BufferEncoding;
 }
+
+type Done = (error?: Error | null) => void;
 
 interface ConnectOptions {
   readonly port?: number | string;
@@ -66,10 +66,9 @@ export class WorldSocket extends net.Socket {
   #sending: { readonly atMs: number; readonly chunks: Buffer[] } | undefined;
   #read = 0;
   #written = 0;
-  #idleMs = 0;
   #idleTimer: Timer | undefined;
   #activeMs = 0;
-  readonly #onDeath = (): void => this.#vanish();
+  readonly #onDeath = (): void => this.#leave();
   readonly #queue: (Buffer | null)[] = [];
   #wantsData = false;
 
@@ -126,27 +125,20 @@ export class WorldSocket extends net.Socket {
 
   override setTimeout(ms: number, done?: () => void): this {
     Reflect.set(this, 'timeout', ms);
-    this.#idleMs = ms;
     this.#idleTimer?.cancel();
     this.#activeMs = world().nowMs;
-    if (done !== undefined) {
-      if (ms === 0) this.removeListener('timeout', done);
-      else this.once('timeout', done);
-    }
-    if (ms > 0) this.#watch(ms);
-    return this;
+    if (ms > 0) this.#watch(ms, ms);
+    if (done === undefined) return this;
+    return ms > 0 ? this.once('timeout', done) : this.removeListener('timeout', done);
   }
 
-  #watch(ms: number): void {
-    this.#idleTimer = world().schedule(
-      ms,
-      () => {
-        const idleMs = world().nowMs - this.#activeMs;
-        if (idleMs >= this.#idleMs) this.emit('timeout');
-        else this.#watch(this.#idleMs - idleMs);
-      },
-      this.#machine,
-    );
+  #watch(idleMs: number, afterMs: number): void {
+    const look = (): void => {
+      const leftMs = this.#activeMs + idleMs - world().nowMs;
+      if (leftMs > 0) this.#watch(idleMs, leftMs);
+      else this.emit('timeout');
+    };
+    this.#idleTimer = world().schedule(afterMs, look, this.#machine);
   }
 
   override ref(): this {
@@ -196,20 +188,16 @@ export class WorldSocket extends net.Socket {
     this.#machine.onDeath.delete(this.#onDeath);
     // Unread data of the other end is lost, as after a reset.
     if (this.readableEnded) this.#transmit(null);
-    else this.#resetPeer();
+    else this.#leave();
     this.#peer = undefined;
     super._destroy(error, done);
   }
 
-  /** The machine of this end died: no code of it runs, and the other end notices after a moment. */
-  #vanish(): void {
-    this.#resetPeer();
-    this.#peer = undefined;
-  }
-
-  #resetPeer(): void {
+  /** The other end notices after a moment that this one is cut off. */
+  #leave(): void {
     const peer = this.#peer;
     this.#later(() => peer?.reset());
+    this.#peer = undefined;
   }
 
   /** The other end, or the network, has cut the connection. */
@@ -230,7 +218,7 @@ export class WorldSocket extends net.Socket {
     const { cutOnce } = world().weather;
     if (cutOnce > 0 && world().random.once(cutOnce)) {
       world().note(`cut ${this.#machine.name} to ${peer.#machine.name}`);
-      this.#vanish();
+      this.#leave();
       peer.#peer = undefined;
       return this.reset();
     }
@@ -239,23 +227,25 @@ export class WorldSocket extends net.Socket {
     peer.#inboundBytes += bytes.length;
     this.#transmit(bytes);
     if (peer.#inboundBytes <= WINDOW_BYTES) done();
-    else peer.#waiting = () => done();
+    else peer.#waiting = done;
   }
 
   /** Lets bytes, or the end, arrive at the other side. */
   #transmit(bytes: Buffer | null): void {
     const atMs = world().nowMs;
-    const sending = this.#sending;
-    if (bytes !== null && sending?.atMs === atMs) return void sending.chunks.push(bytes);
+    if (bytes !== null && this.#sending?.atMs === atMs)
+      return void this.#sending.chunks.push(bytes);
     const peer = this.#peer;
     const chunks = bytes === null ? [] : [bytes];
     this.#sending = bytes === null ? undefined : { atMs, chunks };
     this.#later(() => {
-      const arrived = chunks.length > 1 ? Buffer.concat(chunks) : (chunks[0] ?? null);
       if (peer === undefined) return;
+      const arrived = chunks.length > 1 ? Buffer.concat(chunks) : (chunks[0] ?? null);
       const what = arrived === null ? 'end' : describe(arrived);
       world().note(`${this.#machine.name} to ${peer.#machine.name} ${what}`);
-      peer.arrive(arrived);
+      peer.#queue.push(arrived);
+      peer.#activeMs = world().nowMs;
+      peer.#deliver();
     });
   }
 
@@ -269,12 +259,6 @@ export class WorldSocket extends net.Socket {
     world().schedule(this.#lastArrivalMs - nowMs, arrive, to);
   }
 
-  arrive(bytes: Buffer | null): void {
-    this.#queue.push(bytes);
-    this.#activeMs = world().nowMs;
-    this.#deliver();
-  }
-
   #deliver(): void {
     while (this.#wantsData && this.#queue.length > 0 && !this.destroyed) {
       const next = this.#queue.shift()!;
@@ -286,16 +270,12 @@ export class WorldSocket extends net.Socket {
       this.#read += next.length;
       this.#inboundBytes -= next.length;
       this.#wantsData = this.push(next);
-      if (this.#inboundBytes <= WINDOW_BYTES) this.#continue();
+      const done = this.#waiting;
+      if (done === undefined || this.#inboundBytes > WINDOW_BYTES) continue;
+      // The sender may write on, a moment later.
+      this.#waiting = undefined;
+      if (this.#peer !== undefined) world().schedule(1, done, this.#peer.#machine);
     }
-  }
-
-  /** The sender may write on, a moment later. */
-  #continue(): void {
-    const done = this.#waiting;
-    this.#waiting = undefined;
-    if (done !== undefined && this.#peer !== undefined)
-      world().schedule(1, done, this.#peer.#machine);
   }
 }
 

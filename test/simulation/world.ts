@@ -10,7 +10,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { createHash, hash } from 'node:crypto';
 import { writeSync } from 'node:fs';
-import type { Server } from 'node:net';
+import type { Server, Socket } from 'node:net';
 import { type Random, randomOf } from './random.ts';
 
 /** Captured before the edges replace it. */
@@ -40,6 +40,8 @@ export class Machine {
   pausedUntilMs = 0;
   /** Difference of its wall clock to the time of the world. */
   skewMs = 0;
+  /** Connections that wait for a request, by port. */
+  readonly idle: Record<string, Socket[]> = {};
   /** Called when it dies, for example to close its connections. */
   readonly onDeath = new Set<() => void>();
   /** Resolves when it dies. */
@@ -56,11 +58,8 @@ export class Machine {
   }
 }
 
-export interface Timer {
-  cancel(): void;
-}
-
-class WorldEvent implements Timer {
+/** Work that a machine does later. */
+export class Timer {
   readonly machine: Machine;
   #work: (() => void) | undefined;
 
@@ -121,8 +120,8 @@ export class World {
   readonly outside = new Machine('world');
   /** Times with events, the latest first. */
   readonly #times: number[] = [];
-  readonly #events = new Map<number, WorldEvent[]>();
-  #immediates: WorldEvent[] = [];
+  readonly #events = new Map<number, Timer[]>();
+  #immediates: Timer[] = [];
   readonly #trace = createHash('sha256');
   readonly #lines: string[] = [];
   onLine: ((line: string) => void) | undefined;
@@ -152,14 +151,14 @@ export class World {
   }
 
   schedule(afterMs: number, run: () => void, machine = this.here): Timer {
-    const event = new WorldEvent(machine, run);
+    const event = new Timer(machine, run);
     this.#add(this.nowMs + Math.max(0, Math.floor(afterMs)), event);
     return event;
   }
 
   /** Runs in this instant, after what runs now. */
   immediate(run: () => void, machine = this.here): Timer {
-    const event = new WorldEvent(machine, run);
+    const event = new Timer(machine, run);
     this.#immediates.push(event);
     return event;
   }
@@ -239,7 +238,7 @@ export class World {
     }
   }
 
-  #runAll(events: readonly WorldEvent[]): void {
+  #runAll(events: readonly Timer[]): void {
     for (const event of events) {
       const { isAlive, pausedUntilMs } = event.machine;
       if (!isAlive) continue;
@@ -252,7 +251,7 @@ export class World {
     }
   }
 
-  #add(atMs: number, event: WorldEvent): void {
+  #add(atMs: number, event: Timer): void {
     const due = this.#events.get(atMs);
     if (due !== undefined) return void due.push(event);
     this.#events.set(atMs, [event]);
