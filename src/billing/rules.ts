@@ -11,6 +11,7 @@ import { assert } from '../core/assert.ts';
 import { dayOf, dayStartMs, monthBounds } from '../core/clock.ts';
 import { type Nano, nano, smaller } from '../core/money.ts';
 
+/** An account on the day of the decision, or on a later one if another clock is ahead. */
 export interface AccountState {
   balanceNano: bigint;
   heldNano: bigint;
@@ -97,12 +98,10 @@ export const NOTHING_BESIDE: OpenAmounts = { usdNano: 0n, diemNano: 0n };
 /** Beyond `usefulNano`, a hold gets a quarter of the rest that is free, so that others can run. */
 const SHARE_PARTS = 4n;
 
-/** Unspent daily credit, held or not. `account` is on a later day if another clock is ahead. */
-export function dailyLeft(account: AccountState, nowMs: number): bigint {
-  const { dailyAllocationNano, dailySpentNano } = account;
-  if (account.dailyDay < dayOf(nowMs)) return dailyAllocationNano;
+/** Unspent daily credit, held or not. */
+export function dailyLeft({ dailyAllocationNano, dailySpentNano }: AccountState): bigint {
   // An allocation that was lowered during the day can be less than was spent.
-  return dailySpentNano < dailyAllocationNano ? dailyAllocationNano - dailySpentNano : 0n;
+  return atLeastZero(dailyAllocationNano - dailySpentNano);
 }
 
 /** First millisecond of the period that contains `nowMs`; 0 for LIFETIME. */
@@ -120,7 +119,7 @@ export function periodStartMs(period: CapPeriod, nowMs: number): number {
 }
 
 /** When the period that contains `nowMs` ends; `undefined` for LIFETIME. */
-export function periodEndMs(period: CapPeriod, nowMs: number): number | undefined {
+function periodEndMs(period: CapPeriod, nowMs: number): number | undefined {
   switch (period) {
     case 'EPOCH':
       return dayStartMs(dayOf(nowMs) + 1);
@@ -144,14 +143,13 @@ function mondayOf(day: number): number {
 export function planHold(
   account: AccountState,
   wanted: WantedHold,
-  nowMs: number,
   caps: readonly CountedCap[] = NO_CAPS,
   beside: OpenAmounts = NOTHING_BESIDE,
 ): HoldPlan {
   // An account with a debt spends nothing.
   const isOwing = account.debtNano > 0n;
   const usd = isOwing ? 0n : account.balanceNano;
-  const daily = isOwing ? 0n : dailyLeft(account, nowMs);
+  const daily = isOwing ? 0n : dailyLeft(account);
   const postedNano = (usd + daily) as Nano; // both are posted
   if (postedNano < wanted.floorNano || postedNano < wanted.minNano) {
     return { ok: false, reason: 'balance', postedNano };
@@ -164,12 +162,12 @@ export function planHold(
   let usdUnspent = usd;
   let dailyUnspent = daily;
   for (const cap of caps) {
-    const left = leftOf(cap.state, cap.beside, nowMs);
+    const left = leftOf(cap);
     usdUnspent = smaller(usdUnspent, left.usd.unspent);
     dailyUnspent = smaller(dailyUnspent, left.diem.unspent);
     spendableNano = nano(dailyUnspent + usdUnspent);
     if (isPriced && (spendableNano === 0n || spendableNano < wanted.minNano)) {
-      return capRefusal(cap, left, nowMs);
+      return capRefusal(cap, left);
     }
     freeDaily = smaller(freeDaily, left.diem.free);
     freeUsd = smaller(freeUsd, left.usd.free);
@@ -220,14 +218,13 @@ export function freeOf(
   kind: CreditKind,
   account: AccountState,
   caps: readonly CountedCap[],
-  nowMs: number,
 ): bigint {
   let free =
     kind === 'usd'
       ? account.balanceNano - account.heldNano
-      : dailyLeft(account, nowMs) - account.dailyHeldNano;
-  for (const { state, beside } of caps) {
-    const { usd, diem } = leftOf(state, beside, nowMs);
+      : dailyLeft(account) - account.dailyHeldNano;
+  for (const cap of caps) {
+    const { usd, diem } = leftOf(cap);
     free = smaller(free, kind === 'usd' ? usd.free : diem.free);
   }
   return atLeastZero(free);
@@ -247,14 +244,11 @@ interface LeftOfCap {
 const UNLIMITED = 9_000_000_000_000_000_000n;
 const NO_LIMIT: Left = { unspent: UNLIMITED, free: UNLIMITED };
 
-function leftOf(cap: CapState, beside: OpenAmounts, nowMs: number): LeftOfCap {
-  const { usdLimitNano, diemLimitNano } = cap;
-  if (cap.periodStartMs < periodStartMs(cap.period, nowMs)) {
-    return { usd: leftOfLimit(usdLimitNano, 0n, 0n), diem: leftOfLimit(diemLimitNano, 0n, 0n) };
-  }
+function leftOf({ state, beside }: CountedCap): LeftOfCap {
+  const { usdHeldNano, diemHeldNano } = state;
   return {
-    usd: leftOfLimit(usdLimitNano, cap.usdSpentNano, cap.usdHeldNano + beside.usdNano),
-    diem: leftOfLimit(diemLimitNano, cap.diemSpentNano, cap.diemHeldNano + beside.diemNano),
+    usd: leftOfLimit(state.usdLimitNano, state.usdSpentNano, usdHeldNano + beside.usdNano),
+    diem: leftOfLimit(state.diemLimitNano, state.diemSpentNano, diemHeldNano + beside.diemNano),
   };
 }
 
@@ -264,17 +258,15 @@ function leftOfLimit(limit: bigint | undefined, spent: bigint, held: bigint): Le
   return { unspent, free: atLeastZero(unspent - held) };
 }
 
-function capRefusal({ id: capId, state }: CountedCap, left: LeftOfCap, nowMs: number): CapRefusal {
+function capRefusal({ id: capId, state }: CountedCap, left: LeftOfCap): CapRefusal {
   // Report the tighter of the two limits, because the caller has to raise that one.
   const isUsd = left.usd.unspent <= left.diem.unspent;
-  const isCurrent = state.periodStartMs >= periodStartMs(state.period, nowMs);
-  const spent = isUsd ? state.usdSpentNano : state.diemSpentNano;
   return {
     ok: false,
     reason: isUsd ? 'cap-usd' : 'cap-diem',
     limitNano: nano((isUsd ? state.usdLimitNano : state.diemLimitNano) ?? 0n),
-    spentNano: nano(isCurrent ? spent : 0n),
-    resetsAtMs: periodEndMs(state.period, Math.max(nowMs, state.periodStartMs)),
+    spentNano: nano(isUsd ? state.usdSpentNano : state.diemSpentNano),
+    resetsAtMs: periodEndMs(state.period, state.periodStartMs),
     capId,
     budgetId: state.budgetId,
   };
@@ -321,13 +313,12 @@ export function takeCost(
   caps: Caps,
   { costNano, capIds, createdMs }: Cost,
   held: HeldAmounts | undefined,
-  nowMs: number,
 ): Taken {
   if (held !== undefined && held.from !== 'memory') giveBack(account, caps, held);
   // An account with a debt spends only what is already held.
   const mayTake = held !== undefined || account.debtNano === 0n;
   const free = mayTake ? account.balanceNano - account.heldNano : 0n;
-  const diemNano = least(costNano, held?.dailyNano ?? lateDaily(account, nowMs));
+  const diemNano = least(costNano, held?.dailyNano ?? lateDaily(account));
   const dueNano = costNano - diemNano;
   // A command beside the server may have taken what a hold in memory set aside.
   const usdNano = least(held === undefined ? dueNano : smaller(held.usdNano, dueNano), free);
@@ -351,8 +342,8 @@ export function takeCost(
 }
 
 /** Daily credit that is neither spent nor held. */
-function lateDaily(account: AccountState, nowMs: number): bigint {
-  return account.debtNano > 0n ? 0n : dailyLeft(account, nowMs) - account.dailyHeldNano;
+function lateDaily(account: AccountState): bigint {
+  return account.debtNano > 0n ? 0n : dailyLeft(account) - account.dailyHeldNano;
 }
 
 export function setAside(

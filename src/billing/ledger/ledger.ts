@@ -402,7 +402,7 @@ export class Ledger {
   #posted(account: AccountState): Balances & { readonly allocationNano: Nano } {
     return {
       usdNano: nano(account.balanceNano),
-      diemNano: nano(dailyLeft(account, this.#clock.nowMs())),
+      diemNano: nano(dailyLeft(account)),
       allocationNano: nano(account.dailyAllocationNano),
     };
   }

@@ -111,7 +111,7 @@ export class MemoryHolds implements Holds {
     const account = this.#accounts.get(accountId) ?? counterOf(this.#accounts, accountId);
     if (account.since !== state.dailyDay) beginDay(account, state.dailyDay);
     const caps = capIds === undefined ? undefined : this.#countedCaps(capIds, nowMs);
-    const plan = planHold(state, request, nowMs, caps ?? NO_CAPS, account);
+    const plan = planHold(state, request, caps ?? NO_CAPS, account);
     if (!plan.ok) return plan;
     const { usdNano, dailyNano, spendableNano, before } = plan;
     const capsMs = caps === undefined ? nowMs : capsMsOf(nowMs, caps);

@@ -140,7 +140,7 @@ export function planFor(
   const account = states.accounts.get(request.accountId);
   if (account === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
   const caps = capsOf(states, request.capIds, nowMs);
-  const planned = planHold(account, request, nowMs, caps);
+  const planned = planHold(account, request, caps);
   if (!planned.ok) return planned;
   setAside(account, caps, planned);
   return { ...planned, dailyDay: account.dailyDay, capsMs: capsMsOf(nowMs, caps) };
@@ -230,7 +230,7 @@ export async function refusalByCap(
   const states = await readStates(store, nowMs, { accountIds: [accountId], capIds });
   const account = states.accounts.get(accountId) ?? NEW_ACCOUNT;
   const credited = { ...account, balanceNano: account.balanceNano + creditNano };
-  const planned = planHold(credited, request, nowMs, capsOf(states, capIds, nowMs));
+  const planned = planHold(credited, request, capsOf(states, capIds, nowMs));
   return planned.ok || planned.reason === 'balance' || planned.reason === 'held'
     ? undefined
     : planned;

@@ -13,7 +13,14 @@ import { type Clock, dayOf } from '../../core/clock.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, formatUsd, nano } from '../../core/money.ts';
 import type { FileTransaction, Queryable, Statement } from '../../db/db.ts';
-import { type HeldAmounts, type Taken, divideCost, giveBack, takeCost } from '../rules.ts';
+import {
+  type HeldAmounts,
+  type Taken,
+  dailyLeft,
+  divideCost,
+  giveBack,
+  takeCost,
+} from '../rules.ts';
 import { type ChargedJob, insertJob } from './job-charges.ts';
 import type { Balances, Hold, SettleRequest, Settlement, UsageRecord } from './records.ts';
 import {
@@ -206,7 +213,7 @@ function settleOne(
   let taken = before ?? NOTHING;
   if (before === undefined && account !== undefined) {
     const cost = { costNano, capIds, createdMs: usage.createdMs };
-    taken = takeCost(account, states.caps, cost, held, nowMs);
+    taken = takeCost(account, states.caps, cost, held);
     const takenNano = taken.usdNano + taken.diemNano;
     assert(takenNano <= costNano, 'a charge is never above its cost');
     if (held !== undefined && takenNano < costNano) {
@@ -215,11 +222,9 @@ function settleOne(
     }
   }
   const { usdNano, diemNano } = taken;
-  const dailyNano =
-    account === undefined ? 0n : account.dailyAllocationNano - account.dailySpentNano;
   const after: Balances = {
     usdNano: nano(account?.balanceNano ?? 0n),
-    diemNano: nano(dailyNano > 0n ? dailyNano : 0n),
+    diemNano: nano(account === undefined ? 0n : dailyLeft(account)),
   };
   if (before === undefined) {
     const creditDay = held?.dailyDay ?? account?.dailyDay ?? dayOf(nowMs);

@@ -167,7 +167,7 @@ async function grantOne(
   if (row !== undefined) giveBack(account, states.caps, { ...heldInRow(row), ...freed });
   const undo = [account, ...caps.map(({ state }) => state)].map((state) => [state, { ...state }]);
   results = requests.map((request) => planFor(states, request, nowMs));
-  const kind = dailyLeft(account, nowMs) > 0n ? 'daily' : 'usd';
+  const kind = dailyLeft(account) > 0n ? 'daily' : 'usd';
   const isShort = (result: PlannedHold | HoldRefusal): boolean =>
     // Daily credit leased by other processes must be spent before USD.
     result.ok ? kind === 'daily' && result.usdNano > 0n : result.reason === 'held';
@@ -220,7 +220,7 @@ interface Leasing {
 
 /** Sets a share aside; returns the lease with the requests' holds, or `undefined` without one. */
 function leaseOf(
-  { processes, nowMs }: Granting,
+  { processes }: Granting,
   { mayLease, requests }: LeaseWant,
   { kind, account, caps, results }: Leasing,
 ): bigint | undefined {
@@ -238,7 +238,7 @@ function leaseOf(
   }
   const least = LEAST_REQUESTS * largest;
   const most = floor + MOST_REQUESTS * largest;
-  const part = freeOf(kind, account, caps, nowMs) / BigInt(shareDivisor(processes));
+  const part = freeOf(kind, account, caps) / BigInt(shareDivisor(processes));
   // The process knows of no credit other than that in the lease.
   if (part < least || part < floor) return undefined;
   const partNano = part < most ? part : most;
