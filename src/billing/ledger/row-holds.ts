@@ -7,7 +7,6 @@ import { assert } from '../../core/assert.ts';
 import { type Nano, ZERO } from '../../core/money.ts';
 import type { Queryable, Statement } from '../../db/db.ts';
 import {
-  type CapState,
   type CountedCap,
   type HeldAmounts,
   type HoldPlan,
@@ -15,7 +14,6 @@ import {
   NOTHING_BESIDE,
   NO_CAPS,
   giveBack,
-  periodStartMs,
   planHold,
   setAside,
 } from '../rules.ts';
@@ -23,6 +21,7 @@ import type { HoldRequest, HoldResult } from './records.ts';
 import {
   NEW_ACCOUNT,
   type States,
+  beginPeriod,
   collected,
   lockStates,
   readStates,
@@ -163,13 +162,6 @@ export function capsOf(
   const atMs = capsMsOf(nowMs, counted);
   for (const { state } of counted) beginPeriod(state, atMs);
   return counted;
-}
-
-function beginPeriod(cap: CapState, atMs: number): void {
-  const startMs = periodStartMs(cap.period, atMs);
-  if (cap.periodStartMs >= startMs) return;
-  const nothing = { usdSpentNano: 0n, usdHeldNano: 0n, diemSpentNano: 0n, diemHeldNano: 0n };
-  Object.assign(cap, { periodStartMs: startMs, ...nothing });
 }
 
 /** Returns a time that is not before a cap period that began by a clock that was, or is, ahead. */

@@ -87,21 +87,29 @@ export function accountOf(row: AccountRow, nowMs: number): AccountState {
   };
 }
 
-/** Returns a cap in the period of `nowMs`; in a new period nothing is spent or held. */
+/** Returns a cap in the period of `nowMs`. */
 function capOf(row: CapRow, nowMs: number): CapState {
-  const startMs = periodStartMs(row.period, nowMs);
-  const isCurrent = Number(row.period_start_ms) >= startMs;
-  return {
+  const cap = {
     period: row.period,
-    periodStartMs: isCurrent ? Number(row.period_start_ms) : startMs,
+    periodStartMs: Number(row.period_start_ms),
     usdLimitNano: row.usd_limit_nano ?? undefined,
     diemLimitNano: row.diem_limit_nano ?? undefined,
-    usdSpentNano: isCurrent ? row.usd_spent_nano : 0n,
-    usdHeldNano: isCurrent ? row.usd_held_nano : 0n,
-    diemSpentNano: isCurrent ? row.diem_spent_nano : 0n,
-    diemHeldNano: isCurrent ? row.diem_held_nano : 0n,
+    usdSpentNano: row.usd_spent_nano,
+    usdHeldNano: row.usd_held_nano,
+    diemSpentNano: row.diem_spent_nano,
+    diemHeldNano: row.diem_held_nano,
     budgetId: row.budget_id ?? undefined,
   };
+  beginPeriod(cap, nowMs);
+  return cap;
+}
+
+/** In a new period nothing is spent or held. */
+export function beginPeriod(cap: CapState, atMs: number): void {
+  const startMs = periodStartMs(cap.period, atMs);
+  if (cap.periodStartMs >= startMs) return;
+  const nothing = { usdSpentNano: 0n, usdHeldNano: 0n, diemSpentNano: 0n, diemHeldNano: 0n };
+  Object.assign(cap, { periodStartMs: startMs, ...nothing });
 }
 
 export interface States {
