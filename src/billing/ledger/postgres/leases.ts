@@ -19,7 +19,6 @@ import {
   type SharedStore,
   type Statement,
   StoreUnavailable,
-  type Waiting,
 } from '../../../db/db.ts';
 import { type CreditKind, type OpenAmounts, freeForAll } from '../../rules.ts';
 import type {
@@ -84,8 +83,6 @@ interface AccountPart extends Part<AccountPart, HoldRequest, HoldResult> {
   /** The first request of an account gets a row of its own; a returning one gets a lease. */
   hasRequested: boolean;
 }
-
-type Asking = Waiting<HoldRequest, HoldResult>;
 
 interface LeaseCall extends PartCall<AccountPart, HoldRequest, HoldResult> {
   readonly want: LeaseWant;
@@ -220,7 +217,7 @@ export class Leases {
     return part;
   }
 
-  #callOf(part: AccountPart, waiting: readonly Asking[]): LeaseCall {
+  #callOf(part: AccountPart, waiting: LeaseCall['waiting']): LeaseCall {
     const losses = this.#losses;
     const { counter, capIds } = part;
     if (part.lease?.isOver === true || (part.lease?.losses ?? losses) !== losses) {
@@ -453,7 +450,7 @@ function reserve(lease: Lease, request: HoldRequest): LeasedHold | undefined {
 function newHold(
   lease: Lease | undefined,
   { requestId, accountId, capIds }: HoldRequest,
-  { usdNano, dailyNano, spendableNano, before }: Pick<PlannedHold, Planned>,
+  { usdNano, dailyNano, spendableNano, before }: Omit<PlannedHold, 'ok' | 'dailyDay' | 'capsMs'>,
 ): LeasedHold {
   const grantedNano = (usdNano + dailyNano) as Nano; // both are nano-USD
   if (lease !== undefined) {
@@ -477,8 +474,6 @@ function newHold(
     place: -1,
   };
 }
-
-type Planned = 'usdNano' | 'dailyNano' | 'spendableNano' | 'before';
 
 function hasUnused({ lease }: AccountPart): boolean {
   return lease !== undefined && lease.nano > lease.heldNano;
