@@ -20,15 +20,17 @@ const MAX_CHECKED = 50;
 /** A lagging node may lack a receipt. */
 const DEAD_AFTER_MS = DAY_MS;
 
+/** Returns `false` if the transaction was stored before. */
 export async function storeSent(
   store: Pick<Store, 'query'>,
   { transaction, network, payer, number, sentMs }: SentTransaction,
-): Promise<void> {
-  await store.query(
+): Promise<boolean> {
+  const rows = await store.query(
     `INSERT INTO payments_gas (tx_id, network, payer, number, sent_ms, next_check_ms)
-     VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (tx_id) DO NOTHING`,
+     VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (tx_id) DO NOTHING RETURNING tx_id`,
     [transaction, network, payer, number, sentMs, sentMs + FIRST_CHECK_MS],
   );
+  return rows.length === 1;
 }
 
 interface GasServices extends Pick<PaymentServices, 'store' | 'clock'> {

@@ -40,7 +40,12 @@ import { ExactSvmScheme } from '@x402/svm/exact/client';
 import { startAlteredNode } from '../../test/chains/altered-node.ts';
 import { type FaultProxy, startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import { type SolanaChain, startSolana, USDC_MINT } from '../../test/chains/solana.ts';
-import { type Fixture, openFixture, solanaRail } from '../../test/support/payments.ts';
+import {
+  type Fixture,
+  type FixtureOptions,
+  openFixture,
+  solanaRail,
+} from '../../test/support/payments.ts';
 import { systemClock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { sha256Hex, systemIds } from '../core/ids.ts';
@@ -78,6 +83,7 @@ describe('hostile payers and other wallets on Solana', () => {
   let chain: SolanaChain;
   let proxy: FaultProxy;
   let fixture: Fixture;
+  let settings: FixtureOptions['settings'];
   let receiver: KeyPairSigner;
   let feePayer: KeyPairSigner;
 
@@ -89,15 +95,10 @@ describe('hostile payers and other wallets on Solana', () => {
     feePayer = await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(feePayerKey, 'hex'));
     chain.airdrop(feePayer.address, 10_000_000_000n);
     await chain.setTokens(receiver.address, 0n);
-    fixture = await openFixture({
-      settings: {
-        solana: solanaRail({
-          payTo: receiver.address,
-          rpcUrl: proxy.url,
-          feePayerKey,
-        }),
-      },
-    });
+    settings = {
+      solana: solanaRail({ payTo: receiver.address, rpcUrl: proxy.url, feePayerKey }),
+    };
+    fixture = await openFixture({ settings });
   });
   after(async () => {
     await fixture.close();
@@ -338,6 +339,22 @@ describe('hostile payers and other wallets on Solana', () => {
     // Clients request the block again with each offer.
     const again = await settle({ extra: { ...accepted.extra, recentBlockhash: 'x' } });
     assert.deepEqual([again.success, again.transaction], [true, first.transaction]);
+  });
+
+  test('of two processes that settle one payment for others at once, one reports it', async (t) => {
+    const other = await openFixture({ settings, folder: fixture.folder });
+    t.after(() => other.close());
+    const { accepted, payload } = await paymentToShop();
+    const paymentPayload = { x402Version: 2, accepted, payload };
+    const body = { paymentPayload, paymentRequirements: accepted };
+    const settled = await Promise.all(
+      [fixture, other].map(
+        async ({ payments }) =>
+          (await payments.facilitator?.call('settle', body)) as SettleResponse,
+      ),
+    );
+    const successes = settled.filter(({ success }) => success);
+    assert.equal(successes.length, 1, JSON.stringify(settled));
   });
 });
 

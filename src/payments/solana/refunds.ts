@@ -38,7 +38,7 @@ export interface SolanaRefundOptions {
   readonly offer: RailOffer;
   readonly position: () => Promise<Position>;
   /** Called with the id of a transaction before it is sent. */
-  readonly sent: (transaction: string) => Promise<void>;
+  readonly sent: (transaction: string) => Promise<unknown>;
   readonly find: (payment: SolanaPayment, attempt: Attempt) => Promise<Evidence>;
 }
 

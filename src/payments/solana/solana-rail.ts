@@ -7,6 +7,7 @@ import { type FacilitatorSvmSigner, SettlementCache, toFacilitatorSvmSigner } fr
 import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
 import { type KeyPairSigner, address } from '@solana/kit';
 import { fetchMint, findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solana-program/token';
+import { remember } from '../bounded.ts';
 import { chainReason } from '../chain-log.ts';
 import { type Envelope, checkAccepted } from '../envelope.ts';
 import type { ExternalFacilitator } from '../extensions/external-facilitator.ts';
@@ -69,6 +70,8 @@ const LAMPORTS_PER_SOL = 1e9;
 const CAIP2_REFERENCE_CHARS = 32;
 /** Balance for the base fee and the capped priority fee of some settlements. */
 const LEAST_LAMPORTS = 1_000_000n;
+/** Transactions of the exposed facilitator that this process may send again. */
+const MAX_OWN = 1_000;
 const SYSTEM_PROGRAM = address('11111111111111111111111111111111');
 
 /** Rejects if an external facilitator that must name the fee payer does not respond. */
@@ -86,10 +89,11 @@ async function openAll(settings: SolanaSettings, options: RailOptions) {
   const offer = await solanaOffer(settings, options.external, feePayer);
   const agreement = new Agreement({ ...options, network, nodes: nodes.each, newestSeconds });
   const { store, clock } = options;
-  /** Stores the id of a transaction that the fee payer pays, before it is sent. */
-  const sent = async (transaction: string): Promise<void> => {
+  /** Stores the id of a transaction that the fee payer pays, before it is sent; `false` if it was stored. */
+  const sent = async (transaction: string): Promise<boolean> => {
     const payer = feePayer?.address ?? '';
-    await storeSent(store, { transaction, network, payer, number: 0n, sentMs: clock.nowMs() });
+    const sentMs = clock.nowMs();
+    return await storeSent(store, { transaction, network, payer, number: 0n, sentMs });
   };
   const refunds = await solanaRefunds({
     treasury: refundKey === undefined ? undefined : await readSolanaKey(refundKey),
@@ -262,6 +266,7 @@ export class SolanaRail implements Rail {
 
   exposedScheme(): ExactSvmScheme {
     const { signer, agreement, sent } = this.#opened;
+    const own = new Map<string, true>();
     const agreeing: FacilitatorSvmSigner = {
       ...signer,
       // Part of every verify and settle. The scheme checks only that the fee payer does not own the tokens.
@@ -272,7 +277,10 @@ export class SolanaRail implements Rail {
         await signer.simulateTransaction(wire, network);
       },
       sendTransaction: async (wire, network) => {
-        await sent(transactionId(decodeWire(wire)));
+        const id = transactionId(decodeWire(wire));
+        // The cluster runs it once, but each process would report a settlement.
+        if (!(await sent(id)) && !own.has(id)) throw new Error('Another process has sent it');
+        remember(own, id, true, MAX_OWN);
         return await signer.sendTransaction(wire, network);
       },
       confirmTransaction: async (id, network) => {
