@@ -21,7 +21,12 @@ export class PendingSettlements {
     const name = sha256Hex(JSON.stringify([payload, scheme, network, asset, amount, payTo]));
     const transactions = this.#transactions;
     return {
-      get: async () => transactions.get(name),
+      // Removed at once: of two requests, the schemes would report the settlement to both.
+      get: async () => {
+        const transaction = transactions.get(name);
+        transactions.delete(name);
+        return transaction;
+      },
       set: async (_key, transaction) => remember(transactions, name, transaction, MAX_PENDING),
       delete: async () => {
         transactions.delete(name);
