@@ -31,7 +31,7 @@ export interface FeatureParts {
   readonly log: Log;
 }
 
-/** Throws 402 for a wallet without credit: wallets are free, so that anybody could have any number. */
+/** Throws 402 for a wallet without credit: wallets are free, so that one caller can have any number. */
 export function walletCredit({ sales }: Pick<FeatureParts, 'sales'>) {
   return async (caller: Caller): Promise<void> => {
     if (walletOfAccount(caller.accountId) !== undefined) await sales.requireCredit(caller);

@@ -225,7 +225,7 @@ function openWebhooks(shared: FeatureParts): WebhooksFeature {
   const { email: settings, publicUrl } = shared.config.current;
   const about = { title: service.title, publicUrl, basePath: BASE_PATH, clock: shared.clock };
   const mailer = settings === undefined ? undefined : new Mailer({ settings, ...about });
-  // Without this rule anonymous callers could have any number of messages sent to a stranger.
+  // Without this rule one caller with many wallets could have any number of messages sent to any URL.
   const requireCredit = walletCredit(shared);
   const parts = { callbackSecret, mailer, requireCredit, serviceName: service.name };
   return webhooksFeature({ ...shared, ...parts });

@@ -125,7 +125,8 @@ export class Mailer {
   /** Counts a message. Several accounts must not flood an address, since accounts of wallets are free. */
   #exceeded({ accountId }: Delivery, to: string): 'account' | 'address' | undefined {
     if (!this.#count(accountId)) return 'account';
-    return this.#count(to.toLowerCase()) ? undefined : 'address';
+    // Addresses with a tag, such as `name+tag@example.com`, belong to one person.
+    return this.#count(to.toLowerCase().replace(/\+[^@]*/, '')) ? undefined : 'address';
   }
 
   /** Counts a message of an account or to an address; `false` above the maximum of the day. */
