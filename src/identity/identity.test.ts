@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { onEachStore, storeFixture } from '../../test/databases/stores.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { HOUR_MS } from '../core/clock.ts';
+import { DAY_MS } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { usdToNano } from '../core/money.ts';
 import { StoreUnavailable } from '../db/db.ts';
@@ -191,14 +191,28 @@ onEachStore('cached API keys', (fixture) => {
 });
 
 /** Only processes that share a database have different clocks. */
-test('a process whose clock is ahead ends no sign-in link of another one', async () => {
+test('a process whose clock is ahead ends no link, invitation or session of another one', async () => {
   const store = await storeFixture('postgres').open(IDENTITY_MIGRATIONS);
   const of = (ms: number): Identity => {
     const clock = new TestClock(Date.now() + ms);
     return new Identity({ store, clock, ids: systemIds(), keyPrefix: 'SVC' });
   };
-  const right = of(0);
-  const link = await right.sessions.issueLink('alice', 'key');
-  await of(HOUR_MS).sessions.prune();
-  assert.deepEqual(await right.sessions.takeLink(link), { accountId: 'alice', keyId: 'key' });
+  const [right, ahead] = [of(0), of(30 * DAY_MS)];
+  const { id: accountId } = await right.createAccount('alice', 'paid');
+  const keyId = await right.createMemberKey(accountId, '', store);
+  const owner = { accountId, keyId };
+  const link = await right.sessions.issueLink(accountId, keyId);
+  const second = await right.sessions.issueLink(accountId, keyId);
+  const wanted = { accountId, role: 'viewer', email: '', createdBy: keyId } as const;
+  const { secret } = await right.members.invite(wanted, 7);
+  await right.sessions.begin(owner, { userAgent: '', address: '' });
+  await ahead.members.invite(wanted, 7);
+  await ahead.sessions.prune();
+  for (const one of [right, ahead]) {
+    assert.equal((await one.members.invitation(secret)).accountId, accountId);
+    assert.equal((await one.members.invitations(accountId)).length, 2);
+    assert.equal((await one.sessions.list(accountId, undefined)).length, 1);
+  }
+  assert.deepEqual(await right.sessions.takeLink(link), owner);
+  assert.deepEqual(await ahead.sessions.takeLink(second), owner);
 });

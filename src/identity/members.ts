@@ -373,11 +373,11 @@ export class Members {
     };
     await store.transaction(async (tx) => {
       await identity.lockAccount(accountId, tx);
-      await tx.query('DELETE FROM identity_invitation WHERE expires_ms <= $1', [createdMs]);
+      await tx.query('DELETE FROM identity_invitation WHERE expires_ms <= now_ms($1)', [createdMs]);
       await this.#requireSpace('identity_invitation', accountId, MAX_INVITATIONS, tx);
       await tx.query(
         `INSERT INTO identity_invitation (${INVITATION_COLUMNS}, secret_sha256)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+         VALUES ($1, $2, $3, $4, $5, $6, now_ms($6) - $6 + $7, $8)`,
         [...Object.values(invitation), sha256Hex(secret)],
       );
     });
@@ -387,7 +387,7 @@ export class Members {
   /** The open invitation of a secret. Throws `INVITATION_NOT_FOUND`. */
   async invitation(secret: string, tx: Queryable = this.#parts.store): Promise<Invitation> {
     const sql = `SELECT ${INVITATION_COLUMNS} FROM identity_invitation
-      WHERE secret_sha256 = $1 AND expires_ms > $2`;
+      WHERE secret_sha256 = $1 AND expires_ms > now_ms($2)`;
     const isShaped = secret.length <= MAX_SECRET_CHARS;
     const [row] = isShaped
       ? await tx.query(sql, [sha256Hex(secret), this.#parts.clock.nowMs()])
@@ -399,7 +399,7 @@ export class Members {
   /** Open invitations, oldest first. */
   async invitations(accountId: string): Promise<Invitation[]> {
     const sql = `SELECT ${INVITATION_COLUMNS} FROM identity_invitation
-      WHERE account_id = $1 AND expires_ms > $2 ORDER BY created_ms, id`;
+      WHERE account_id = $1 AND expires_ms > now_ms($2) ORDER BY created_ms, id`;
     const { store, clock } = this.#parts;
     return (await store.query(sql, [accountId, clock.nowMs()])).map(invitationOf);
   }

@@ -1,7 +1,8 @@
 /**
  * Console sessions and the links that start them. A session acts as the key, wallet or member that
  * signed in, with the same rights, and ends with it. Its row stores only the SHA-256 of the secret.
- * Sessions are not cached in processes, so an ended session is invalid at once everywhere.
+ * Sessions are not cached in processes, so an ended session is invalid at once everywhere. Sessions and
+ * links expire by the clock of the database, because that of a process can be wrong.
  */
 import { type Clock, DAY_MS, MINUTE_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
@@ -84,7 +85,7 @@ export class Sessions {
     await store.transaction(async (tx) => {
       await tx.query(
         `INSERT INTO identity_session (${SESSION_COLUMNS}, secret_sha256, provider, id_token)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+         VALUES ($1, $2, $3, $4, $5, now_ms($5) - $5 + $6, $7, $8, $9, $10, $11, $12)`,
         [...Object.values(row), sha256Hex(secret), signIn?.provider ?? '', signIn?.idToken ?? ''],
       );
       await tx.query(
@@ -112,7 +113,7 @@ export class Sessions {
        member_id, email, name, role
        FROM identity_session s LEFT JOIN
          (SELECT id AS member_id, key_id AS member_key, email, name, role FROM identity_member) m
-         ON member_key = key_id WHERE secret_sha256 = $1 AND expires_ms > $2`,
+         ON member_key = key_id WHERE secret_sha256 = $1 AND expires_ms > now_ms($2)`,
       [sha256Hex(secret), nowMs],
     );
     if (row === undefined) throw sessionEnded();
@@ -142,7 +143,7 @@ export class Sessions {
       `SELECT ${SESSION_COLUMNS},
        (SELECT email FROM identity_member m WHERE m.key_id = s.key_id) AS email
        FROM identity_session s
-       WHERE account_id = $1 AND ($2 = '*' OR key_id = $3) AND expires_ms > $4
+       WHERE account_id = $1 AND ($2 = '*' OR key_id = $3) AND expires_ms > now_ms($4)
        AND (key_id = '' OR EXISTS (SELECT 1 FROM identity_key k WHERE k.id = s.key_id
          AND k.revoked_ms IS NULL AND (k.expires_ms IS NULL OR k.expires_ms > $4)))
        ORDER BY created_ms DESC, id DESC`,
@@ -187,8 +188,8 @@ export class Sessions {
     const secret = ids.bytes(SECRET_BYTES).toString('base64url');
     await store.query(
       `INSERT INTO identity_sign_in_link (secret_sha256, account_id, key_id, expires_ms)
-       VALUES ($1, $2, $3, $4)`,
-      [sha256Hex(secret), accountId, keyId, clock.nowMs() + LINK_LIFE_MS],
+       VALUES ($1, $2, $3, now_ms($4) + $5)`,
+      [sha256Hex(secret), accountId, keyId, clock.nowMs(), LINK_LIFE_MS],
     );
     return secret;
   }
@@ -198,13 +199,13 @@ export class Sessions {
     const { store, clock } = this.#parts;
     const isShaped = secret.length <= MAX_SECRET_CHARS;
     const [row] = isShaped
-      ? await store.query<{ account_id: string; key_id: string; expires_ms: bigint }>(
-          `DELETE FROM identity_sign_in_link WHERE secret_sha256 = $1
-           RETURNING account_id, key_id, expires_ms`,
-          [sha256Hex(secret)],
+      ? await store.query<{ account_id: string; key_id: string }>(
+          `DELETE FROM identity_sign_in_link WHERE secret_sha256 = $1 AND expires_ms > now_ms($2)
+           RETURNING account_id, key_id`,
+          [sha256Hex(secret), clock.nowMs()],
         )
       : [];
-    if (row === undefined || Number(row.expires_ms) <= clock.nowMs()) {
+    if (row === undefined) {
       throw new Fault('AUTHENTICATION_FAILED', {
         message:
           'The sign-in link was used, or is older than 15 minutes; "farebox sign-in" prints a new one',
@@ -213,7 +214,6 @@ export class Sessions {
     return { accountId: row.account_id, keyId: row.key_id };
   }
 
-  /** Deletes what has expired by the clock of the database, because that of this process can be wrong. */
   async prune(): Promise<void> {
     const { store, clock } = this.#parts;
     const now = [clock.nowMs()];
