@@ -3,8 +3,8 @@
  * places a hold for the quote that lasts as long as the job, and queues the job, which survives
  * restarts.
  *
- * Media is fetched only for callers with credit, and the hold is placed only after the price is
- * known.
+ * Media is fetched and decoded only for callers with credit, and the hold is placed only after the
+ * price is known.
  */
 import { type Hold, expectedSettlement } from '../billing/ledger/ledger.ts';
 import { type Counted, type RateRule, type Sales, rateHeaders } from '../billing/sale.ts';
@@ -99,7 +99,7 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
   if (request.webhook_url !== undefined && !parts.sendsWebhooks) throw noWebhooks();
   const rate = parts.rateOf(caller, model);
   const counted = await sales.count({ caller, modelId: model.id, rate, tokensEstimate: 0 });
-  if (mustFetch(request)) await sales.requireCredit(caller);
+  if (mediaUrlsOf(request).length > 0) await sales.requireCredit(caller);
   // Resolved after rate limiting, so that a caller cannot cause unlimited DNS lookups.
   const { webhook_url: webhookUrl } = request;
   if (webhookUrl !== undefined) await requireCallbackUrl(parts.guard, 'webhook_url', webhookUrl);
@@ -195,10 +195,6 @@ function responseOf(
     ...(webhookSecret !== undefined && { webhook_secret: webhookSecret }),
     quote: toUsdNumber(quoteNano),
   };
-}
-
-function mustFetch(request: VideoQueueRequest): boolean {
-  return mediaUrlsOf(request).some(({ url }) => !url.startsWith('data:'));
 }
 
 function noWebhooks(): Fault {

@@ -6,6 +6,19 @@ import { test } from 'node:test';
 import { call, startWithEngine } from '../../test/app/call.ts';
 import { until } from '../../test/support/until.ts';
 
+const LARGER =
+  '  - { id: larger, type: video, replicas: [{ engine: rack1 }], video: { task: upscale, pricing: { kind: upscale, tiers: [{ maxHeight: 2160, perSecond: 0.02 }] } } }';
+
+test('media in the request is decoded only for a caller with credit', async (t) => {
+  const bench = await startWithEngine({ model: LARGER });
+  t.after(() => bench.stop());
+  const { id: accountId } = await bench.farebox.app.stores.identity.createAccount('poor', 'paid');
+  const secret = await bench.farebox.key({ accountId });
+  const body = { model: 'larger', video_url: 'data:video/mp4;base64,AAAA' };
+  const { status, text } = await call(bench.farebox, '/video/queue', { secret, body });
+  assert.equal(status, 402, text);
+});
+
 test('files that never arrive leave a quote for another caller', async (t) => {
   let reads = 0;
   const site = createServer(() => (reads += 1));
@@ -13,8 +26,7 @@ test('files that never arrive leave a quote for another caller', async (t) => {
   await once(site, 'listening');
   const bench = await startWithEngine({
     yaml: 'fetch: { allow: ["127.0.0.0/8"] }',
-    model:
-      '  - { id: larger, type: video, replicas: [{ engine: rack1 }], video: { task: upscale, pricing: { kind: upscale, tiers: [{ maxHeight: 2160, perSecond: 0.02 }] } } }',
+    model: LARGER,
   });
   const leaving = new AbortController();
   t.after(async () => {
