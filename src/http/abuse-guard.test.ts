@@ -2,10 +2,45 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
 import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
+import type { LimitLog } from '../billing/limits/limits.ts';
+import type { ConfigInForce } from '../config/config.ts';
 import { SECOND_MS, systemClock } from '../core/clock.ts';
 import { type Log, silentLog } from '../core/log.ts';
+import { usdToNano } from '../core/money.ts';
+import type { Store } from '../db/db.ts';
+import { type Caller, walletCaller } from '../identity/identity.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { sameMinute } from '../../test/support/still-clock.ts';
+import { AbuseGuard } from './abuse-guard.ts';
+import type { RequestContext } from './request-context.ts';
+
+test('failures with a payment only do not block the sign-in of its wallet', () => {
+  const limits = { guard: { failures: 20, windowSeconds: 30, blockSeconds: 30 } };
+  const current = { limits, service: {}, publicUrl: 'http://shop' };
+  const guard = new AbuseGuard({
+    store: {} as Store, // not shared
+    processId: '1',
+    config: { current } as unknown as ConfigInForce, // all that it reads
+    limitLog: { add: () => undefined } as unknown as LimitLog, // all that it calls
+    clock: new TestClock(),
+    basePath: '/api/v1',
+  });
+  const wallet = walletCaller('0x01');
+  const payment = { amountNano: 1n, limitNano: usdToNano('1'), take: async () => undefined };
+  const route = {
+    method: 'POST',
+    path: '/x',
+    auth: 'key-or-wallet',
+    handle: () => undefined,
+  } as const;
+  const request = (callerIfKnown: Caller) =>
+    ({ callerIfKnown, statusCode: 400, route }) as unknown as RequestContext; // all that it reads
+  // Another shop can have obtained the signature of the payment.
+  for (let count = 0; count < 21; count += 1) guard.ended(request({ ...wallet, payment }));
+  assert.throws(() => guard.refuse(request({ ...wallet, payment }), route), /failed requests/);
+  guard.refuse(request(wallet), route);
+  guard.close();
+});
 
 describe('the abuse guard', () => {
   let bench: Bench;

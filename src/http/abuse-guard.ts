@@ -13,6 +13,7 @@ import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
 import type { LimitLog } from '../billing/limits/limits.ts';
 import { type Notices, type Store, isShared } from '../db/db.ts';
+import type { Caller } from '../identity/identity.ts';
 import type { RequestContext, RouteName } from './request-context.ts';
 import type { Route } from './route.ts';
 
@@ -79,7 +80,7 @@ export class AbuseGuard {
     const nowMs = clock.monotonicMs();
     let untilMs: number | undefined;
     if (caller !== undefined)
-      untilMs = this.#guards.callers.blockedUntilMs(caller.keyId || caller.accountId, nowMs);
+      untilMs = this.#guards.callers.blockedUntilMs(callerBucket(caller), nowMs);
     else if (failedCredential !== undefined) {
       untilMs =
         this.#guards.credentials.blockedUntilMs(credentialBucket(context), nowMs) ??
@@ -118,7 +119,7 @@ export class AbuseGuard {
       if (status < 400 || status >= 500) return;
       // A request for a price is no failure.
       if (status === 402 && caller.payment?.quote !== undefined) return;
-      this.#failed('callers', caller.keyId || caller.accountId);
+      this.#failed('callers', callerBucket(caller));
     } else if (failedCredential !== undefined) {
       this.#failed('credentials', credentialBucket(context));
       this.#failed('addresses', context.countedAddress);
@@ -163,6 +164,11 @@ export class AbuseGuard {
     const nowMs = this.#parts.clock.monotonicMs();
     for (const guard of Object.values(this.#guards)) guard.prune(nowMs);
   }
+}
+
+/** Requests with a payment only count apart: another shop can have obtained the signature. */
+function callerBucket({ keyId, accountId, payment }: Caller): string {
+  return payment?.limitNano === undefined ? keyId || accountId : `payment ${accountId}`;
 }
 
 const DIGEST_CHARS = 16;
