@@ -245,6 +245,11 @@ export class HttpServer {
     const { maxConnections, trustProxy } = settings;
     limitConnections(server, { clock, log, maxConnections, isShared: trustProxy === false });
     server.on('request', this.#receive);
+    server.on('checkContinue', (request, response) => {
+      // Node would write it behind the head of a response that waits for an earlier one.
+      if (response.socket !== null) response.writeContinue();
+      server.emit('request', request, response);
+    });
     // Ignores unknown expectations (RFC 9110 §10.1.1); Node would respond 417 without our headers.
     server.on('checkExpectation', (...of) => server.emit('request', ...of));
     server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {

@@ -150,6 +150,18 @@ describe('a response before the end of the request body', () => {
     ledger.funds = funds;
   });
 
+  test('a request behind another one gets no 100 inside of its response', async () => {
+    for (const chunks of [3, 1]) bench.upstream.script.push({ kind: 'stream', chunks });
+    const { socket, received } = open();
+    const body = JSON.stringify(chatBody({ stream: true }));
+    const head = headOf('/chat/completions', secret, `content-length: ${body.length}`);
+    socket.write(head + body + head.replace('host: x', 'host: x\r\nexpect: 100-continue') + body);
+    const ends = (): number => received().match(/\[DONE\]/g)?.length ?? 0;
+    await until(() => ends() === 2, 'both responses');
+    assert.doesNotMatch(received(), /100 Continue/);
+    socket.destroy();
+  });
+
   test('malformed bytes after a request add none to the stream that it gets', async () => {
     bench.upstream.script.push({ kind: 'stream', chunks: 2, hangAfter: 1 });
     const { socket, received } = open();
