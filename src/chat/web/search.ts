@@ -37,6 +37,7 @@ export class SearchClient {
       connect: connectorOf({ proxy }, timeoutMs, null),
       headersTimeout: timeoutMs,
       bodyTimeout: timeoutMs,
+      maxResponseSize: MAX_RESPONSE_BYTES,
     });
   }
 
@@ -73,17 +74,9 @@ export class SearchClient {
       headers: { accept: 'application/json', ...headers },
       signal,
     });
-    const chunks: Buffer[] = [];
-    let sizeBytes = 0;
-    for await (const chunk of response.body as AsyncIterable<Buffer>) {
-      // no encoding was set
-      sizeBytes += chunk.length;
-      if (sizeBytes > MAX_RESPONSE_BYTES) throw new Error('The response is too large');
-      chunks.push(chunk);
-    }
+    const text = await response.body.text();
     if (response.statusCode !== 200) throw new Error(`Status ${response.statusCode}`);
-    const answer: unknown = JSON.parse(Buffer.concat(chunks).toString());
-    return readResponse(this.#settings.provider, answer);
+    return readResponse(this.#settings.provider, JSON.parse(text));
   }
 }
 

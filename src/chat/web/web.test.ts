@@ -157,7 +157,7 @@ describe('search', () => {
       else if (mode === 'html') response.end('<html>');
       else if (mode === 'shape') response.end('{"results":"none"}');
       else if (mode === 'null') response.end('null');
-      else if (mode === 'large') response.end(Buffer.alloc(5_000_000, ' '));
+      else if (mode === 'large') response.end('{"results":[]}'.padStart(5_000_000));
     });
     const lines: LogLine[] = [];
     const settings = { provider: 'searxng', url, ...LIMITS, timeoutMs: 300 } as const;
