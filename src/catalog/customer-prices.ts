@@ -36,12 +36,8 @@ export class CustomerPrices implements CustomerModels {
   }
 
   #keep(price: Price): void {
-    if (this.#prices.size >= MAX_PRICES) {
-      for (const oldest of this.#prices.keys()) {
-        this.#prices.delete(oldest);
-        break;
-      }
-    }
+    const [oldest = ''] = this.#prices.keys();
+    if (this.#prices.size >= MAX_PRICES) this.#prices.delete(oldest);
     this.#prices.set(price.version, price);
   }
 }

@@ -52,10 +52,8 @@ export class CacheScope {
     let salt = this.#salts.get(accountId);
     if (salt !== undefined) return salt;
     salt = this.#scoped('salt', accountId);
-    for (const oldest of this.#salts.keys()) {
-      if (this.#salts.size < MAX_SALTS) break;
-      this.#salts.delete(oldest);
-    }
+    const [oldest = ''] = this.#salts.keys();
+    if (this.#salts.size >= MAX_SALTS) this.#salts.delete(oldest);
     this.#salts.set(accountId, salt);
     return salt;
   }

@@ -147,10 +147,8 @@ export class LearnedDialects {
 
 function remember<Value>(into: Map<string, Value>, key: string, value: Value): void {
   into.delete(key);
-  if (into.size >= MAX_LEARNED) {
-    const oldest = into.keys().next();
-    if (oldest.done !== true) into.delete(oldest.value);
-  }
+  const [oldest = ''] = into.keys();
+  if (into.size >= MAX_LEARNED) into.delete(oldest);
   into.set(key, value);
 }
 

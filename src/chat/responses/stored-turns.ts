@@ -93,10 +93,8 @@ export class StoredTurns {
       hasCapacity,
       untilMs: clock.monotonicMs() + CAPACITY_CACHED_MS,
     });
-    for (const oldest of this.#capacities.keys()) {
-      if (this.#capacities.size <= MAX_CAPACITIES) break;
-      this.#capacities.delete(oldest);
-    }
+    const [oldest = ''] = this.#capacities.keys();
+    if (this.#capacities.size > MAX_CAPACITIES) this.#capacities.delete(oldest);
     return hasCapacity;
   }
 

@@ -80,10 +80,8 @@ export class ChunkLayouts {
   of(model: string): ChunkLayout[] {
     let known = this.#ofModel.get(model);
     if (known !== undefined) return known;
-    for (const oldest of this.#ofModel.keys()) {
-      if (this.#ofModel.size < MAX_MODELS) break;
-      this.#ofModel.delete(oldest);
-    }
+    const [oldest = ''] = this.#ofModel.keys();
+    if (this.#ofModel.size >= MAX_MODELS) this.#ofModel.delete(oldest);
     known = [];
     this.#ofModel.set(model, known);
     return known;
