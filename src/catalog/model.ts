@@ -157,9 +157,8 @@ export function configuredModel(
   const { price: prices, type } = settings;
   const options = { type, clock: given.clock };
   const configured = settings.replicas.map(({ engine, model, weight, order, cost, videoCost }) => {
-    const base = { engine, model: model ?? settings.id, weight, order };
-    const replica = videoCost === undefined ? base : { ...base, videoCost };
-    return cost === undefined ? replica : { ...replica, cost: compilePrice(cost, options) };
+    const price = cost && compilePrice(cost, options);
+    return { engine, model: model ?? settings.id, weight, order, videoCost, cost: price };
   });
   const replicas: readonly Replica[] = configured.length > 0 ? configured : replicasOf(found);
   const context = settings.context ?? found?.context ?? 0;

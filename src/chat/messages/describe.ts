@@ -207,10 +207,7 @@ const MessageEvent = z
       delta: z
         .looseObject({
           stop_reason: StopReason.describe('Why the message ended.'),
-          stop_sequence: z
-            .string()
-            .nullable()
-            .describe('Entry of `stop_sequences` that matched, or null.'),
+          stop_sequence: MESSAGE_MEMBERS.stop_sequence,
         })
         .describe('How the message ended.'),
       usage: Usage.partial().describe(

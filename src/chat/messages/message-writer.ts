@@ -165,8 +165,7 @@ export class MessageWriter implements ProtocolWriter {
   }
 
   #stop(block: JsonObject): string {
-    const index = this.#content.push(block) - 1;
-    return `event: content_block_stop\ndata: {"type":"content_block_stop","index":${index}}\n\n`;
+    return messageEvent('content_block_stop', { index: this.#content.push(block) - 1 });
   }
 
   #toolUse({ id, name }: CallBlock): JsonObject {

@@ -60,14 +60,8 @@ export function joinedResponse(
     const joinedMessage = {
       ...message,
       ...(details.length === 0 ? {} : { reasoning_details: details }),
-      content: joined(
-        before.map((round) => round.content),
-        content,
-      ),
-      reasoning_content: joined(
-        before.map((round) => round.reasoning),
-        reasoning_content,
-      ),
+      content: joined(before, 'content', content),
+      reasoning_content: joined(before, 'reasoning', reasoning_content),
       tool_calls: calls,
     };
     const reason = choice['finish_reason'];
@@ -93,8 +87,12 @@ export function searchRoundMessage(round: SearchRound): ChatMessage {
 
 export const ROUND_BREAK = '\n\n';
 
-function joined(earlier: readonly string[], last: unknown): unknown {
-  const said = earlier.filter((text) => text !== '');
+function joined(
+  earlier: readonly SearchRound[],
+  kind: 'content' | 'reasoning',
+  last: unknown,
+): unknown {
+  const said = earlier.map((round) => round[kind]).filter((text) => text !== '');
   if (said.length === 0) return last ?? null;
   const end = stringOrEmpty(last);
   return [...said, ...(end === '' ? [] : [end])].join(ROUND_BREAK);

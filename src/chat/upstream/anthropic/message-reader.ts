@@ -124,8 +124,7 @@ export class MessageReader implements UpstreamReader {
     const block = this.#block;
     if (block === undefined) return '';
     if (typeof signature === 'string') block.signature = signature;
-    const first = type === 'text' ? text : thinking;
-    return typeof first === 'string' ? fromLatin1(this.#piece(block, jsonLatin1(first))) : '';
+    return this.#text(block, type === 'text' ? text : thinking);
   }
 
   #delta(delta: JsonObject): string {
@@ -134,8 +133,13 @@ export class MessageReader implements UpstreamReader {
     const { type, signature, citation } = delta;
     if (type === 'signature_delta') block.signature += String(signature);
     else if (type === 'citations_delta' && isJsonObject(citation)) block.citations.push(citation);
-    const text = delta['text'] ?? delta['thinking'] ?? delta['partial_json'];
-    return typeof text === 'string' ? fromLatin1(this.#piece(block, jsonLatin1(text))) : '';
+    return this.#text(block, delta['text'] ?? delta['thinking'] ?? delta['partial_json']);
+  }
+
+  /** A text that was parsed. */
+  #text(block: OpenBlock, text: unknown): string {
+    if (typeof text !== 'string') return '';
+    return fromLatin1(this.#piece(block, asLatin1(jsonContent(text))));
   }
 
   #addUsage(usage: unknown): void {
@@ -147,8 +151,9 @@ export class MessageReader implements UpstreamReader {
     this.#block = undefined;
     if (block === undefined) return '';
     const { type, input, signature, citations } = block;
-    if (type === 'tool_use' && block.json === '')
-      return fromLatin1(this.#piece(block, jsonLatin1(JSON.stringify(input ?? {}))));
+    if (type === 'tool_use' && block.json === '') {
+      return this.#text(block, JSON.stringify(input ?? {}));
+    }
     if (type === 'thinking' && signature !== '') {
       const text = textOfJson(fromLatin1(block.json));
       const details = [signedReasoning(text, signature, this.#details)];
@@ -207,8 +212,4 @@ function asLatin1(text: string): string {
 
 function fromLatin1(text: string): string {
   return Buffer.from(text, 'latin1').toString();
-}
-
-function jsonLatin1(text: string): string {
-  return asLatin1(jsonContent(text));
 }
