@@ -81,10 +81,8 @@ function videoLines(listed: CatalogModel, sold: CatalogModel): PriceLine[] {
     const usual = list.get(kind);
     return {
       ...WITHOUT_COST,
+      ...WITHOUT_STEPS,
       kind,
-      tier: undefined,
-      above: 0,
-      from: undefined,
       list: usual === undefined ? null : decimalUsd(usdToNano(usual)),
       sold: decimalUsd(usdToNano(usd)),
     };

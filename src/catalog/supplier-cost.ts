@@ -73,33 +73,28 @@ function linesOf({ usage, imageKinds, calls = 1 }: SuppliedWork, price: Price): 
   const images = isByImage
     ? (imageKinds ?? Array.from({ length: usage.images ?? 0 }, () => ({})))
     : [];
-  const units: [kind: string, count: number, nano: Nano | undefined][] = [
-    ...images.map((kind) => ['image', 1, imageRate(kind, price)] satisfies (typeof units)[0]),
-    ['searches', usage.searches ?? 0, perSearch],
-    ['request', calls, perRequest === 0n ? undefined : perRequest],
+  const tokenCosts = ofTokens.map(({ kind, count, rate }) => {
+    return { kind, count, femto: rate, price: decimalUsd(rate) };
+  });
+  const perMs = perSecond && (perSecond * FEMTO_PER_NANO) / MS_PER_SECOND;
+  const lines = [
+    ...tokenCosts,
+    ...images.flatMap((kind) => unitCost('image', 1, imageRate(kind, price))),
+    ...unitCost('searches', usage.searches, perSearch),
+    ...unitCost('request', calls, perRequest === 0n ? undefined : perRequest),
+    ...unitCost('audio_ms', usage.audioMs, perSecond, perMs),
+    ...unitCost('characters', usage.characters, perCharacter, perCharacter),
   ];
-  const lines: CostLine[] = [
-    ...ofTokens.map(({ kind, count, rate }) => ({
-      kind,
-      count,
-      femto: rate,
-      price: decimalUsd(rate),
-    })),
-    ...units.flatMap(([kind, count, nano]) =>
-      nano === undefined
-        ? []
-        : { kind, count: BigInt(count), femto: nano * FEMTO_PER_NANO, price: decimalUsd(nano) },
-    ),
-  ];
-  if (perSecond !== undefined) {
-    const femto = (perSecond * FEMTO_PER_NANO) / MS_PER_SECOND;
-    const count = BigInt(usage.audioMs ?? 0);
-    lines.push({ kind: 'audio_ms', count, femto, price: decimalUsd(perSecond) });
-  }
-  if (perCharacter !== undefined) {
-    const count = BigInt(usage.characters ?? 0);
-    const price = decimalUsd(perCharacter);
-    lines.push({ kind: 'characters', count, femto: perCharacter, price });
-  }
   return lines.filter(({ count }) => count > 0n);
+}
+
+/** `price`: nano-USD, as the receipt shows it; `femto`: the same for one unit. */
+function unitCost(
+  kind: string,
+  count = 0,
+  price?: bigint,
+  femto = price && price * FEMTO_PER_NANO,
+): CostLine[] {
+  if (price === undefined || femto === undefined) return [];
+  return [{ kind, count: BigInt(count), femto, price: decimalUsd(price) }];
 }
