@@ -153,6 +153,11 @@ const Delta = z.looseObject({
     .describe('Pieces of tool calls, joined by `index`.'),
 });
 
+export const StreamError = z.looseObject({
+  message: z.string().describe('Error text.'),
+  type: z.string().describe('Error type.'),
+});
+
 const ChatCompletionEvent = z
   .looseObject({
     id: z.string().optional().describe('Id of the completion, the same in every chunk.'),
@@ -175,13 +180,9 @@ const ChatCompletionEvent = z
       .union([Echo, z.strictObject({ web_search_citations: Citations })])
       .optional()
       .describe('Effective service parameters; only citations in the first chunk.'),
-    error: z
-      .looseObject({
-        message: z.string().describe('Error text.'),
-        type: z.string().describe('Error type.'),
-      })
-      .optional()
-      .describe('Error after the first byte; a chunk with `cost` before it has the charge so far.'),
+    error: StreamError.optional().describe(
+      'Error after the first byte; a chunk with `cost` before it has the charge so far.',
+    ),
   })
   .meta({ id: 'ChatCompletionEvent' });
 

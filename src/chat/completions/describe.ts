@@ -3,7 +3,7 @@ import * as z from 'zod';
 import { type RouteDescription, eventContent, jsonContent } from '../../http/describe.ts';
 import { Cost } from '../../http/openapi/cost.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
-import { Count, responseId } from '../chat-completions/describe.ts';
+import { Count, responseId, StreamError } from '../chat-completions/describe.ts';
 import { CompletionBody } from './completion-request.ts';
 
 const Usage = z.strictObject({
@@ -39,14 +39,7 @@ const Completion = z
 const CompletionEvent = z
   .union([
     Completion,
-    z.strictObject({
-      error: z
-        .looseObject({
-          message: z.string().describe('Error text.'),
-          type: z.string().describe('Error type.'),
-        })
-        .describe('Error after the first byte.'),
-    }),
+    z.strictObject({ error: StreamError.describe('Error after the first byte.') }),
   ])
   .meta({ id: 'CompletionEvent' });
 

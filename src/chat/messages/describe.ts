@@ -179,6 +179,12 @@ const ErrorMembers = z.looseObject({
   message: z.string().describe('Error text.'),
 });
 
+const ERROR_MEMBERS = {
+  error: ErrorMembers.describe('The error.'),
+  request_id: z.string().describe('Id of the request.'),
+  code: z.string().describe('Code of the error catalogue.'),
+};
+
 const MessageEvent = z
   .discriminatedUnion('type', [
     z.strictObject({
@@ -222,9 +228,7 @@ const MessageEvent = z
     }),
     z.looseObject({
       type: z.literal('error').describe('Last event of a stream that failed.'),
-      error: ErrorMembers.describe('The error.'),
-      request_id: z.string().describe('Id of the request.'),
-      code: z.string().describe('Code of the error catalogue.'),
+      ...ERROR_MEMBERS,
       usage: Usage.optional().describe('Billed tokens up to the error.'),
       cost: Cost.optional().describe('Charge up to the error; absent if there is none.'),
     }),
@@ -238,9 +242,7 @@ const MessageError = {
   schema: z
     .looseObject({
       type: z.literal('error').describe('Kind of the object.'),
-      error: ErrorMembers.describe('The error.'),
-      request_id: z.string().describe('Id of the request.'),
-      code: z.string().describe('Code of the error catalogue.'),
+      ...ERROR_MEMBERS,
     })
     .meta({ id: 'MessageError' }),
   example: (message: string, code: FaultCode) => ({

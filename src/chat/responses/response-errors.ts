@@ -46,7 +46,7 @@ export function failureCode(fault: Fault): string {
 }
 
 /** Codex repeats a 500 thirty times and a 503 five times. */
-function statusOf({ status }: Fault, isCodex: boolean): number {
+function statusOf({ status }: Pick<Fault, 'status'>, isCodex: boolean): number {
   if (status === 402 && isCodex) return CODEX_MONEY_STATUS;
   return status >= 500 ? 503 : status;
 }
@@ -92,13 +92,12 @@ export const RESPONSES_ERRORS: NonNullable<RouteDescription['refusalBody']> = {
     )
     .meta({ id: 'ResponsesError' }),
   example: (message, code) => {
-    const status = FAULTS[code].status >= 500 ? 503 : FAULTS[code].status;
     const said = codeOf(code);
-    return { error: { message, type: typeOf(status, said), param: '', code: said } };
+    const type = typeOf(statusOf(FAULTS[code], false), said);
+    return { error: { message, type, param: '', code: said } };
   },
   statuses: (code) => {
-    const { status } = FAULTS[code];
-    if (status === 402) return [402, CODEX_MONEY_STATUS];
-    return [status >= 500 ? 503 : status];
+    const fault = FAULTS[code];
+    return fault.status === 402 ? [402, CODEX_MONEY_STATUS] : [statusOf(fault, false)];
   },
 };
