@@ -102,7 +102,7 @@ async function databaseFinding(config: Config): Promise<Finding> {
   try {
     const store = await openDatabase(config);
     try {
-      const steps = await pendingSteps(store);
+      const { length: steps } = await pendingMigrations(store, MIGRATIONS);
       const responds = `${store.dialect} responds`;
       if (steps === 0) return finding('database', 'ok', responds);
       const runs = `${steps} migration step${steps === 1 ? '' : 's'}`;
@@ -114,14 +114,6 @@ async function databaseFinding(config: Config): Promise<Finding> {
     // The reason becomes the finding.
     return finding('database', 'wrong', openProblem(error, config.databaseUrl) ?? reasonOf(error));
   }
-}
-
-/** Number of migration steps at the next start. Throws if a newer version has changed the database. */
-async function pendingSteps(store: Store): Promise<number> {
-  const isEmpty =
-    store.dialect === 'postgres' &&
-    (await store.query("SELECT 1 WHERE to_regclass('store_migration') IS NULL")).length > 0;
-  return isEmpty ? MIGRATIONS.length : (await pendingMigrations(store, MIGRATIONS)).length;
 }
 
 async function engineFindings(config: Config): Promise<Finding[]> {

@@ -31,11 +31,15 @@ export async function migrateWith(
   }
 }
 
-/** Returns the steps that a database with the table of migrations lacks. Throws like `migrateWith`. */
+/** Returns the steps that a database lacks. Throws like `migrateWith`. */
 export async function pendingMigrations(
   store: Store,
   migrations: readonly Migration[],
 ): Promise<readonly Migration[]> {
+  const isEmpty =
+    store.dialect === 'postgres' &&
+    (await store.query("SELECT 1 WHERE to_regclass('store_migration') IS NULL")).length > 0;
+  if (isEmpty) return migrations;
   const rows = await store.query<{ id: string }>('SELECT id FROM store_migration');
   const applied = new Set(rows.map((row) => row.id));
   const known = new Set(migrations.map(({ id }) => id));
