@@ -614,6 +614,33 @@ test('a full disk below the output fails a command in one sentence, and ends no 
   assert.equal((await fetch(`http://127.0.0.1:${port}/livez`)).status, 200);
 });
 
+test('a reload during the start, such as in a migration, does not end the server', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-reload-'));
+  writeFileSync(join(folder, 'farebox.yaml'), LOCAL);
+  const data = join(folder, 'data');
+  const file = join(data, 'farebox.db');
+  await makeSqliteDatabase(`sqlite:${file}`, MIGRATIONS);
+  // The server waits for this lock while it opens the database.
+  const database = new DatabaseSync(file);
+  database.exec('BEGIN IMMEDIATE');
+  const env = { ...process.env, FAREBOX_DATA: data, PORT: '0' };
+  const child = spawn(process.execPath, [BINARY, 'serve'], { cwd: folder, env });
+  t.after(async () => {
+    child.kill('SIGKILL');
+    await ended;
+    rmSync(folder, { recursive: true });
+  });
+  const ended = once(child, 'close');
+  let out = '';
+  child.stdout.on('data', (chunk: Buffer) => void (out += String(chunk)));
+  await until(() => existsSync(`${file}.lock`));
+  child.kill('SIGHUP');
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  database.close();
+  await until(() => child.exitCode !== null || child.signalCode !== null || out !== '');
+  assert.match(out, /listens on/);
+});
+
 /** Starts a server that lists these models; returns its port. */
 async function serveModels(t: TestContext, data: readonly object[]): Promise<string> {
   const server = createHttpServer((_, response) => {

@@ -45,6 +45,8 @@ SIGHUP reloads the configuration.`)
 async function serve(cli: Cli, wanted: number | undefined): Promise<number> {
   const { console, isJson: json } = cli;
   if (cluster.isWorker) return runWorker(cli);
+  // A reload during a long start would end the process, which systemd takes for a clean exit.
+  console.onSignal('SIGHUP', () => undefined);
   const settings = await cli.settings();
   const { config } = settings;
   const log = logFor(console, config, json);
