@@ -26,7 +26,7 @@ The [commented example](../../examples/farebox.yaml) uses every section.
 - **Empty settings.** A setting without a value, such as \`recipient:\`, is an error; a section or list can be empty.
 - **Paths.** Relative paths start at the folder of the configuration file.
 - **Amounts** are decimal USD with at most 9 decimals and are exact: \`0.1\` is one tenth.
-- **Changes.** A running server reads the changed file and applies all of it, or nothing if it has an error.
+- **Changes.** A running server reads the changed file and applies all of it, or nothing if it has an error or is missing.
   Sections marked _Restart_ keep their values until the next start, and the log names them.
 `;
 

@@ -132,6 +132,18 @@ test('a section that needs a restart is reported until the file has its old valu
   assert.deepEqual(seen, ['5 listen', '6 listen,limits', '5 limits']);
 });
 
+test('the settings of a file that disappears stay in force', async (t) => {
+  const { file, seen, watch } = await setUp(t, new TestClock());
+  await rm(file);
+  for (const isForced of [false, false, true]) await watch.check(isForced);
+  await writeFile(file, 'limits: { walletConcurrency: 6 }\n');
+  await watch.check();
+  assert.deepEqual(seen, [
+    'farebox.yaml: The file does not exist any more; an empty file removes all settings',
+    '6 limits',
+  ]);
+});
+
 test('a price file is watched after the configuration names it', async (t) => {
   const { file, seen, watch } = await setUp(t, new TestClock());
   const prices = join(file, '..', 'prices.json');

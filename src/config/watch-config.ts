@@ -48,6 +48,8 @@ export class ConfigWatch {
   #files: readonly string[];
   /** Digests of the loaded files, by path. */
   #digests: ReadonlyMap<string, string | undefined>;
+  /** Whether the settings in force are those of a file. */
+  #hasFile: boolean;
   #reported = '';
   #watchers: FSWatcher[] = [];
   #running: Promise<void> = Promise.resolve();
@@ -61,6 +63,7 @@ export class ConfigWatch {
     this.#current = config;
     this.#files = filesOf(options.files, sources);
     this.#digests = digestsOf(sources);
+    this.#hasFile = sources.length > 0;
     this.#watch();
     this.#stopPolling = options.clock.every(POLL_MS, () => void this.check());
   }
@@ -95,11 +98,20 @@ export class ConfigWatch {
     this.#digests = digestsOf([...loaded.sources, ...found]);
     this.#follow(loaded.sources);
     if (!loaded.ok) return this.#report(loaded.problems);
+    // The disk of the file may be away. The defaults would remove all models.
+    if (this.#hasFile && loaded.sources.length === 0) return this.#report([this.#missing()]);
+    this.#hasFile = loaded.sources.length > 0;
     this.#reported = '';
     const difference = diffConfig(this.#current, loaded.config);
     if (difference.changed.length === 0) return;
     this.#current = settingsInForce(this.#current, loaded.config);
     this.#options.onConfig(loaded.config, difference);
+  }
+
+  #missing(): ConfigProblem {
+    const [file = ''] = this.#options.files;
+    const message = 'The file does not exist any more; an empty file removes all settings';
+    return { file: basename(file), path: '', message };
   }
 
   #report(problems: readonly ConfigProblem[]): void {
