@@ -233,7 +233,14 @@ async function embeddedFindings(
   running: readonly EngineProbe[] | undefined,
 ): Promise<Finding[]> {
   const off = config.embedded.enabled ? [] : [finding('embedded engines', 'note', 'switched off')];
-  const probes = running ?? (await probeEmbedded({ config, ...PARTS, onChange: () => undefined }));
+  let probes: readonly EngineProbe[];
+  try {
+    probes = running ?? (await probeEmbedded({ config, ...PARTS, onChange: () => undefined }));
+  } catch (error) {
+    // The reason becomes the finding.
+    const says = `embedded engines cannot be tested: ${reasonOf(error)}: set TMPDIR to a folder that this user can write`;
+    return [finding('temporary files', 'wrong', says), ...off];
+  }
   const findings = probes.map(async ({ engine, needs, missing, problem, isStarting }) => {
     const isReady = problem === undefined && missing.length === 0;
     const isProvider = config.engines[engine]?.provider !== undefined;

@@ -499,6 +499,24 @@ rpc:
     assert.match(bad.err, /The data folder .*file\/data cannot be used: .*--data/);
   });
 
+  test('`check` reports a missing folder for temporary files beside all other findings', async () => {
+    const place = mkdtempSync(join(tmpdir(), 'farebox-temporary-'));
+    writeFileSync(join(place, 'farebox.yaml'), LOCAL);
+    const env = { ...process.env, FAREBOX_DATA: join(place, 'data'), TMPDIR: '/nowhere' };
+    const { code, out } = await new Promise<Omit<Ended, 'err'>>((resolve) => {
+      execFile(process.execPath, [BINARY, 'check'], { cwd: place, env }, (error, text) => {
+        resolve({ code: error === null ? 0 : Number(error.code), out: text });
+      });
+    });
+    rmSync(place, { recursive: true });
+    assert.match(
+      out,
+      /temporary files +wrong +.* cannot be tested: ENOENT: .*\/nowhere.*: set TMPDIR/,
+    );
+    assert.match(out, /^models /m);
+    assert.equal(code, 1);
+  });
+
   test('`check` starts every embedded engine and names a missing program', async () => {
     const yaml = 'listen: { port: 0 }\ndiscovery: { enabled: false }\n';
     writeFileSync(join(folder, 'farebox.yaml'), yaml);
