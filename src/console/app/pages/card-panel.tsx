@@ -6,13 +6,13 @@ import { call } from '../api.ts';
 import { usdText } from '../format.ts';
 import { balance } from '../live.ts';
 import { toast } from '../parts/announce.tsx';
-import { ActionForm, AmountField, Segments, useAction } from '../parts/form.tsx';
+import { ActionForm, AmountChoice, useAction } from '../parts/form.tsx';
 import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { SafeLink } from '../parts/values.tsx';
 import { useCall, useInterval } from '../resource.ts';
 import type { Checkout, CreatedCheckout } from '../shapes.ts';
 
-const AMOUNTS = ['10', '25', '50', '100'];
+const AMOUNTS = [10, 25, 50, 100];
 const USUAL = '25';
 const POLL_MS = 2_000;
 
@@ -45,15 +45,8 @@ function CardWindow({ close }: { close: () => void }) {
   return (
     <Overlay title="Add credit" close={close}>
       <ActionForm action={action} submit={pay} label="Continue to payment">
-        <Segments
-          legend="Amount"
-          isLegendSeen
-          value={amount.value}
-          options={AMOUNTS.map((one) => [one, `$${one}`])}
-          onInput={(one) => (amount.value = one)}
-        />
-        <AmountField
-          label="Amount in USD"
+        <AmountChoice
+          amounts={AMOUNTS}
           hint="Taxes are added on the next page, if the operator charges them."
           value={amount.value}
           onInput={(text) => (amount.value = text)}

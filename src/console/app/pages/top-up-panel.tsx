@@ -4,7 +4,7 @@ import { useEffect } from 'preact/hooks';
 import { shortId, timeText, usdText } from '../format.ts';
 import { RAIL_NAMES, type Rail, networkName } from '../page-facts.ts';
 import { toast } from '../parts/announce.tsx';
-import { AmountField, ErrorMessage, Segments, useAction } from '../parts/form.tsx';
+import { AmountChoice, ErrorMessage, Segments, useAction } from '../parts/form.tsx';
 import { Overlay } from '../parts/overlay.tsx';
 import { Id } from '../parts/values.tsx';
 import { useResource } from '../resource.ts';
@@ -91,15 +91,8 @@ function TopUpWindow({ wallet, close }: { wallet: string; close: () => void }) {
           onInput={(one) => (chosen.value = one)}
         />
       )}
-      <Segments
-        legend="Amount"
-        isLegendSeen
-        value={amount.value}
-        options={AMOUNTS.filter((one) => one >= minimum).map((one) => [String(one), `$${one}`])}
-        onInput={(one) => (amount.value = one)}
-      />
-      <AmountField
-        label="Amount in USD"
+      <AmountChoice
+        amounts={AMOUNTS.filter((one) => one >= minimum)}
         hint={atLeast}
         problem={isTooLittle ? atLeast : undefined}
         value={amount.value}

@@ -149,6 +149,27 @@ export function Segments<T extends string>(props: SegmentsProps<T>) {
   );
 }
 
+interface AmountChoiceProps extends Pick<TextFieldProps, 'hint' | 'problem' | 'value' | 'onInput'> {
+  readonly amounts: readonly number[];
+}
+
+/** An amount to pay: one of the usual ones, or another. */
+export function AmountChoice({ amounts, ...field }: AmountChoiceProps) {
+  const { value, onInput } = field;
+  return (
+    <>
+      <Segments
+        legend="Amount"
+        isLegendSeen
+        value={value}
+        options={amounts.map((one) => [String(one), `$${one}`])}
+        onInput={onInput}
+      />
+      <AmountField {...field} label="Amount in USD" />
+    </>
+  );
+}
+
 export interface Action {
   readonly isRunning: boolean;
   readonly error: ApiError | undefined;
