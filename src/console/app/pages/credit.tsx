@@ -27,7 +27,6 @@ function walletOfAccount(): string | undefined {
 
 export function Credit() {
   const funds = useCall<Balance>('/billing/balance');
-  const shown = balance.value ?? funds.data;
   const wallet = walletOfAccount();
   return (
     <>
@@ -35,13 +34,9 @@ export function Credit() {
         title="Credit"
         lead="Requests are paid from a prepaid balance, which is never negative."
       />
-      {shown === undefined ? (
-        <Loaded from={funds} rows={2}>
-          {() => null}
-        </Loaded>
-      ) : (
-        <Funds of={shown} />
-      )}
+      <Loaded from={{ ...funds, data: balance.value ?? funds.data }} rows={2}>
+        {(data) => <Funds of={data} />}
+      </Loaded>
       {RAILS.length > 0 && wallet !== undefined && <TopUpPanel wallet={wallet} />}
       {TAKES_CARDS && (can('billing') || session.value?.kind === 'key') && (
         <CardPanel

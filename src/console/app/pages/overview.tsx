@@ -9,7 +9,7 @@ import { Segments } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { Tile, Usd } from '../parts/values.tsx';
 import { Empty, Loaded, Notice } from '../parts/loaded.tsx';
-import { type Resource, useCall } from '../resource.ts';
+import { useCall } from '../resource.ts';
 import { can, isOperator } from '../session.ts';
 import type { Balance, Days, EnginesResponse, Page, Receipt } from '../shapes.ts';
 import { daysBetween, seriesByModel } from '../usage-series.ts';
@@ -41,12 +41,13 @@ export function Overview() {
     days.reload();
     latest.reload();
   });
-  const shown = balance.value ?? funds.data;
   return (
     <>
       <PageHead title="Overview" lead="Balance, costs and latest requests. Days are UTC." />
       {isOperator.value && <FirstEngine />}
-      <Figures funds={shown} from={funds} days={days.data} monthStart={monthStart} />
+      <Loaded from={{ ...funds, data: balance.value ?? funds.data }} rows={2}>
+        {(data) => <Figures funds={data} days={days.data} monthStart={monthStart} />}
+      </Loaded>
       <Loaded from={days} rows={5}>
         {(data) => <UsageChart data={data} from={chartStart} />}
       </Loaded>
@@ -98,19 +99,12 @@ function FirstEngine() {
 }
 
 interface FiguresProps {
-  readonly funds: Balance | undefined;
-  readonly from: Resource<Balance>;
+  readonly funds: Balance;
   readonly days: Days | undefined;
   readonly monthStart: string;
 }
 
-function Figures({ funds, from, days, monthStart }: FiguresProps) {
-  if (funds === undefined)
-    return (
-      <Loaded from={from} rows={2}>
-        {() => null}
-      </Loaded>
-    );
+function Figures({ funds, days, monthStart }: FiguresProps) {
   const now = today.value;
   const month = (days?.data ?? []).filter(({ date }) => date >= monthStart);
   const monthUsd = month.reduce((sum, { cost }) => sum + cost.usd, 0);
