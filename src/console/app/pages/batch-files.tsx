@@ -1,10 +1,10 @@
 /** The files of batches: uploaded requests and results. */
-import { useSignal } from '@preact/signals';
 import { call } from '../api.ts';
 import { bytesText } from '../format.ts';
 import { BASE } from '../page-facts.ts';
 import type { CursorList } from '../cursor-list.ts';
 import { Confirm } from '../parts/confirm.tsx';
+import { DialogButton } from '../parts/overlay.tsx';
 import { Id, Time } from '../parts/values.tsx';
 import { type Column, CursorTable, aside, figure } from '../parts/table.tsx';
 import type { StoredFile } from '../shapes.ts';
@@ -36,10 +36,6 @@ export function Download({ id, name, children }: DownloadProps) {
 const PURPOSES = { batch: 'requests', batch_output: 'results' } as const;
 
 export function Files({ list }: { list: CursorList<StoredFile> }) {
-  const chosen = useSignal<StoredFile | undefined>(undefined);
-  const close = (): void => {
-    chosen.value = undefined;
-  };
   const columns: readonly Column<StoredFile>[] = [
     {
       name: 'File',
@@ -62,9 +58,26 @@ export function Files({ list }: { list: CursorList<StoredFile> }) {
           <Download id={file.id} name={file.filename}>
             Download
           </Download>
-          <button type="button" class="small danger" onClick={() => (chosen.value = file)}>
-            Delete
-          </button>
+          <DialogButton label="Delete" class="small danger">
+            {(close) => (
+              <Confirm
+                title="Delete the file"
+                label="Delete"
+                notice="The file was deleted"
+                close={close}
+                run={() => call(`/files/${encodeURIComponent(file.id)}`, { method: 'DELETE' })}
+                done={() => {
+                  close();
+                  list.first.reload();
+                }}
+              >
+                <p>
+                  Deletes <strong class="text">{file.filename}</strong> permanently. The server
+                  keeps no other copy of the results of a batch.
+                </p>
+              </Confirm>
+            )}
+          </DialogButton>
         </span>
       ),
     },
@@ -79,26 +92,6 @@ export function Files({ list }: { list: CursorList<StoredFile> }) {
         columns={columns}
         keyOf={({ id }) => id}
       />
-      {chosen.value !== undefined && (
-        <Confirm
-          title="Delete the file"
-          label="Delete"
-          notice="The file was deleted"
-          close={close}
-          run={() =>
-            call(`/files/${encodeURIComponent(chosen.value?.id ?? '')}`, { method: 'DELETE' })
-          }
-          done={() => {
-            close();
-            list.first.reload();
-          }}
-        >
-          <p>
-            Deletes <strong class="text">{chosen.value.filename}</strong> permanently. The server
-            keeps no other copy of the results of a batch.
-          </p>
-        </Confirm>
-      )}
     </section>
   );
 }

@@ -98,14 +98,6 @@ interface BudgetListProps {
 
 /** A table of budgets with their actions. */
 export function BudgetList({ from, path, empty, open }: BudgetListProps) {
-  const window = useSignal<{ kind: 'change' | 'delete'; budget: Budget } | undefined>(undefined);
-  const close = (): void => {
-    window.value = undefined;
-  };
-  const done = (): void => {
-    close();
-    from.reload();
-  };
   const columns: readonly Column<Budget>[] = [
     {
       name: 'Budget',
@@ -151,59 +143,58 @@ export function BudgetList({ from, path, empty, open }: BudgetListProps) {
           {
             name: 'Actions',
             kind: 'figure' as const,
-            show: (budget: Budget) => (
-              <span class="row end">
-                <button
-                  type="button"
-                  class="small"
-                  onClick={() => (window.value = { kind: 'change', budget })}
-                >
-                  Change
-                </button>
-                <button
-                  type="button"
-                  class="small danger"
-                  onClick={() => (window.value = { kind: 'delete', budget })}
-                >
-                  Delete
-                </button>
-              </span>
-            ),
+            show: (budget: Budget) => <Actions budget={budget} path={path} changed={from.reload} />,
           } satisfies Column<Budget>,
         ]
       : []),
   ];
-  const { kind, budget } = window.value ?? {};
   return (
-    <>
-      <LoadedTable
-        label="Budgets"
-        from={from}
-        lines={3}
-        empty={empty}
-        columns={columns}
-        keyOf={({ id }) => id}
-      />
-      {budget !== undefined && kind === 'change' && (
-        <ChangeBudget budget={budget} path={path} close={close} done={done} />
-      )}
-      {budget !== undefined && kind === 'delete' && (
-        <Confirm
-          title="Delete the budget"
-          label="Delete"
-          notice="The budget was deleted"
-          close={close}
-          run={() => call(`${path}/${encodeURIComponent(budget.id)}`, { method: 'DELETE' })}
-          done={done}
-        >
-          <p>
-            Deletes <strong class="text">{nameOf(budget)}</strong>, {usdText(budget.usd)}{' '}
-            {PERIODS[budget.period]}. Its spending is no longer limited. The past usage remains
-            visible.
-          </p>
-        </Confirm>
-      )}
-    </>
+    <LoadedTable
+      label="Budgets"
+      from={from}
+      lines={3}
+      empty={empty}
+      columns={columns}
+      keyOf={({ id }) => id}
+    />
+  );
+}
+
+interface ActionsProps {
+  readonly budget: Budget;
+  readonly path: string;
+  readonly changed: () => void;
+}
+
+function Actions({ budget, path, changed }: ActionsProps) {
+  const own = `${path}/${encodeURIComponent(budget.id)}`;
+  return (
+    <span class="row end">
+      <DialogButton label="Change" class="small">
+        {(close) => <ChangeBudget budget={budget} path={own} close={close} changed={changed} />}
+      </DialogButton>
+      <DialogButton label="Delete" class="small danger">
+        {(close) => (
+          <Confirm
+            title="Delete the budget"
+            label="Delete"
+            notice="The budget was deleted"
+            close={close}
+            run={() => call(own, { method: 'DELETE' })}
+            done={() => {
+              close();
+              changed();
+            }}
+          >
+            <p>
+              Deletes <strong class="text">{nameOf(budget)}</strong>, {usdText(budget.usd)}{' '}
+              {PERIODS[budget.period]}. Its spending is no longer limited. The past usage remains
+              visible.
+            </p>
+          </Confirm>
+        )}
+      </DialogButton>
+    </span>
   );
 }
 
@@ -294,21 +285,20 @@ export function NewBudget({ path, close, created }: NewBudgetProps) {
   );
 }
 
-interface ChangeBudgetProps {
-  readonly budget: Budget;
-  readonly path: string;
-  readonly close: () => void;
-  readonly done: () => void;
-}
-
-function ChangeBudget({ budget, path, close, done }: ChangeBudgetProps) {
+function ChangeBudget({
+  budget,
+  path,
+  close,
+  changed,
+}: ActionsProps & { readonly close: () => void }) {
   const { action, values, field } = useForm({ usd: String(budget.usd) });
   const save = (): void => {
     void action.run(async () => {
       const body = { usd: Number(values.usd) };
-      await call(`${path}/${encodeURIComponent(budget.id)}`, { method: 'PATCH', body });
+      await call(path, { method: 'PATCH', body });
       toast('The budget was changed');
-      done();
+      close();
+      changed();
     });
   };
   return (

@@ -7,7 +7,7 @@ import { type UsdAmount, usdDecimals } from '../format.ts';
 import { forgetKeyNames } from '../lookups.ts';
 import { toast } from '../parts/announce.tsx';
 import { Confirm } from '../parts/confirm.tsx';
-import { Overlay } from '../parts/overlay.tsx';
+import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { useRenewal } from '../live.ts';
 import { PageHead } from '../parts/page-head.tsx';
 import { LabelledBar, State, Time, Usd } from '../parts/values.tsx';
@@ -20,12 +20,6 @@ import { can, session } from '../session.ts';
 import type { ApiKey, List } from '../shapes.ts';
 import { KeyForm } from './key-form.tsx';
 
-type Window =
-  | { readonly kind: 'create' }
-  | { readonly kind: 'change'; readonly key: ApiKey }
-  | { readonly kind: 'revoke'; readonly key: ApiKey }
-  | { readonly kind: 'created'; readonly created: NewKey };
-
 export interface NewKey {
   readonly apiKey: string;
   readonly description: string;
@@ -33,12 +27,8 @@ export interface NewKey {
 
 export function Keys() {
   const keys = useCall<List<ApiKey>>('/api_keys');
-  const open = useSignal<Window | undefined>(undefined);
-  const close = (): void => {
-    open.value = undefined;
-  };
-  const changed = (next: Window | undefined): void => {
-    open.value = next;
+  const created = useSignal<NewKey | undefined>(undefined);
+  const changed = (): void => {
     forgetKeyNames();
     keys.reload();
   };
@@ -50,9 +40,23 @@ export function Keys() {
         lead="API keys of this account. A spend limit is the most that a key can spend in a period."
       >
         {can('develop') && (
-          <button type="button" class="primary" onClick={() => (open.value = { kind: 'create' })}>
-            Create a key
-          </button>
+          <DialogButton label="Create a key" class="primary">
+            {(close) => (
+              <Overlay title="Create a key" close={close}>
+                <KeyForm
+                  save={async (body) => {
+                    const response = await call<{ data: NewKey }>('/api_keys', {
+                      method: 'POST',
+                      body,
+                    });
+                    close();
+                    created.value = response.data;
+                    changed();
+                  }}
+                />
+              </Overlay>
+            )}
+          </DialogButton>
         )}
       </PageHead>
       <LoadedTable
@@ -63,20 +67,17 @@ export function Keys() {
             <p>Create a key for each program that calls the API, and store it on your server.</p>
           </Empty>
         }
-        columns={columnsOf(keys.data?.data ?? [], (window) => (open.value = window))}
+        columns={columnsOf(keys.data?.data ?? [], changed)}
         keyOf={({ id }) => id}
       />
-      {open.value !== undefined && (
-        <KeyWindow window={open.value} close={close} changed={changed} />
+      {created.value !== undefined && (
+        <CreatedKey created={created.value} close={() => (created.value = undefined)} />
       )}
     </>
   );
 }
 
-function columnsOf(
-  keys: readonly ApiKey[],
-  act: (window: Window) => void,
-): readonly Column<ApiKey>[] {
+function columnsOf(keys: readonly ApiKey[], changed: () => void): readonly Column<ApiKey>[] {
   const names = new Map(keys.map(({ id, description }) => [id, description]));
   return [
     {
@@ -117,12 +118,12 @@ function columnsOf(
         can('develop') &&
         (key.apiKeyType === 'INFERENCE' || can('own')) && (
           <span class="row end">
-            <button type="button" class="small" onClick={() => act({ kind: 'change', key })}>
-              Change
-            </button>
-            <button type="button" class="small danger" onClick={() => act({ kind: 'revoke', key })}>
-              Revoke
-            </button>
+            <DialogButton label="Change" class="small">
+              {(close) => <ChangeKey apiKey={key} close={close} changed={changed} />}
+            </DialogButton>
+            <DialogButton label="Revoke" class="small danger">
+              {(close) => <RevokeKey apiKey={key} close={close} changed={changed} />}
+            </DialogButton>
           </span>
         ),
     },
@@ -189,31 +190,22 @@ function Scope({ apiKey: { models, modelPrivacy } }: { apiKey: ApiKey }) {
   );
 }
 
-interface KeyWindowProps {
-  readonly window: Window;
+interface KeyProps {
+  readonly apiKey: ApiKey;
   readonly close: () => void;
-  readonly changed: (next: Window | undefined) => void;
+  readonly changed: () => void;
 }
 
-function KeyWindow({ window, close, changed }: KeyWindowProps) {
-  if (window.kind === 'created') return <CreatedKey created={window.created} close={close} />;
-  if (window.kind === 'revoke') {
-    return <RevokeKey apiKey={window.key} close={close} revoked={() => changed(undefined)} />;
-  }
-  const given = window.kind === 'change' ? window.key : undefined;
+function ChangeKey({ apiKey, close, changed }: KeyProps) {
   return (
-    <Overlay title={given === undefined ? 'Create a key' : 'Change the key'} close={close}>
+    <Overlay title="Change the key" close={close}>
       <KeyForm
-        given={given}
+        given={apiKey}
         save={async (body) => {
-          if (given !== undefined) {
-            await call('/api_keys', { method: 'PATCH', body: { id: given.id, ...body } });
-            toast('The key was changed');
-            changed(undefined);
-            return;
-          }
-          const { data } = await call<{ data: NewKey }>('/api_keys', { method: 'POST', body });
-          changed({ kind: 'created', created: data });
+          await call('/api_keys', { method: 'PATCH', body: { id: apiKey.id, ...body } });
+          toast('The key was changed');
+          close();
+          changed();
         }}
       />
     </Overlay>
@@ -237,13 +229,7 @@ export function CreatedKey({ created, close }: { created: NewKey; close: () => v
   );
 }
 
-interface RevokeKeyProps {
-  readonly apiKey: ApiKey;
-  readonly close: () => void;
-  readonly revoked: () => void;
-}
-
-function RevokeKey({ apiKey, close, revoked }: RevokeKeyProps) {
+function RevokeKey({ apiKey, close, changed }: KeyProps) {
   const [isSure, setSure] = useState(false);
   const isOwn = apiKey.id === session.value?.keyId;
   return (
@@ -252,7 +238,10 @@ function RevokeKey({ apiKey, close, revoked }: RevokeKeyProps) {
       isReady={isSure}
       close={close}
       run={() => call(`/api_keys${query({ id: apiKey.id })}`, { method: 'DELETE' })}
-      done={revoked}
+      done={() => {
+        close();
+        changed();
+      }}
     >
       {isOwn && (
         <p class="notice warn">You are signed in with this key. Revoking it signs you out.</p>

@@ -19,7 +19,6 @@ export function Members() {
   const members = useCall<List<Member>>('/members');
   const invitations = useCall<List<OpenInvitation>>('/members/invitations');
   const invitedUrl = useSignal<string | undefined>(undefined);
-  const leaving = useSignal<Member | undefined>(undefined);
   const canInvite = can('own') && providers.value.length > 0;
   return (
     <>
@@ -61,7 +60,7 @@ export function Members() {
             <p>Only API keys and wallets sign in to this account.</p>
           </Empty>
         }
-        columns={memberColumns(members, (member) => (leaving.value = member))}
+        columns={memberColumns(members)}
         keyOf={({ id }) => id}
       />
       {(invitations.data?.data.length ?? 0) > 0 && <Invitations list={invitations} />}
@@ -73,24 +72,11 @@ export function Members() {
           about="Send this link to the person. It is valid once, and the server cannot show it again."
         />
       )}
-      {leaving.value !== undefined && (
-        <RemoveMember
-          member={leaving.value}
-          close={() => (leaving.value = undefined)}
-          removed={() => {
-            leaving.value = undefined;
-            members.reload();
-          }}
-        />
-      )}
     </>
   );
 }
 
-function memberColumns(
-  members: Resource<List<Member>>,
-  remove: (member: Member) => void,
-): readonly Column<Member>[] {
+function memberColumns(members: Resource<List<Member>>): readonly Column<Member>[] {
   const columns: readonly Column<Member>[] = [
     {
       name: 'Member',
@@ -130,9 +116,26 @@ function memberColumns(
       kind: 'figure',
       show: (member) => (
         <span class="row end">
-          <button type="button" class="small danger" onClick={() => remove(member)}>
-            Remove
-          </button>
+          <DialogButton label="Remove" class="small danger">
+            {(close) => (
+              <Confirm
+                title="Remove the member"
+                label="Remove"
+                notice="The member was removed"
+                close={close}
+                run={() => call(`/members/${member.id}`, { method: 'DELETE' })}
+                done={() => {
+                  close();
+                  members.reload();
+                }}
+              >
+                <p>
+                  <strong class="text">{member.email}</strong> is signed out and cannot enter this
+                  account again. API keys that the member has created stay valid.
+                </p>
+              </Confirm>
+            )}
+          </DialogButton>
         </span>
       ),
     },
@@ -226,29 +229,5 @@ function InviteForm({ invited }: { invited: (url: string) => void }) {
         hint="Only a person with this address can accept. Leave empty for any person with the link."
       />
     </ActionForm>
-  );
-}
-
-interface RemoveProps {
-  readonly member: Member;
-  readonly close: () => void;
-  readonly removed: () => void;
-}
-
-function RemoveMember({ member, close, removed }: RemoveProps) {
-  return (
-    <Confirm
-      title="Remove the member"
-      label="Remove"
-      notice="The member was removed"
-      close={close}
-      run={() => call(`/members/${member.id}`, { method: 'DELETE' })}
-      done={removed}
-    >
-      <p>
-        <strong class="text">{member.email}</strong> is signed out and cannot enter this account
-        again. API keys that the member has created stay valid.
-      </p>
-    </Confirm>
   );
 }

@@ -103,7 +103,7 @@ export function Table<T>({ label, columns, rows, keyOf, open }: TableProps<T>) {
 }
 
 function isControl(target: EventTarget | null): boolean {
-  return target instanceof Element && target.closest('a,button,input,select') !== null;
+  return target instanceof Element && target.closest('a,button,input,select,dialog') !== null;
 }
 
 interface CursorTableProps<T> extends Omit<TableProps<T>, 'rows'> {
