@@ -61,7 +61,7 @@ export function AccountDrawer({ id, close, changed }: AccountDrawerProps) {
 }
 
 export function AccountState({ account: { disabled } }: { account: Account }) {
-  return <State value={disabled ? 'disabled' : 'active'} tone={disabled ? 'bad' : 'good'} />;
+  return <State value={disabled ? 'disabled' : 'active'} />;
 }
 
 function AccountFacts({ account }: { account: Account }) {
@@ -162,7 +162,7 @@ function AccountKeys({ keys, path }: { keys: Resource<List<AdminKey>>; path: str
                   </DialogButton>
                 )
               ) : (
-                <State value="revoked" tone="bad" />
+                <State value="revoked" />
               ),
           },
         ]}

@@ -15,10 +15,7 @@ const COLUMNS: readonly Column<Run>[] = [
     name: 'Result',
     show: ({ endedAt, problem }) => (
       <>
-        <State
-          value={endedAt === null ? 'running' : problem === null ? 'stored' : 'failed'}
-          tone={endedAt === null ? 'warn' : problem === null ? 'good' : 'bad'}
-        />
+        <State value={endedAt === null ? 'running' : problem === null ? 'stored' : 'failed'} />
         {problem !== null && <span class="under text">{problem}</span>}
       </>
     ),

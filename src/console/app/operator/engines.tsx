@@ -108,15 +108,18 @@ function EngineTables({ views, models }: EngineTablesProps) {
             label="Replicas"
             rows={replicas}
             keyOf={({ engine, model, process }) => `${engine} ${model} ${process}`}
-            columns={REPLICA_COLUMNS.filter(
-              (column) => views.length > 1 || column !== PROCESS_COLUMN,
-            )}
+            columns={shown(REPLICA_COLUMNS, views)}
           />
         </section>
       )}
       <RpcTables views={views} />
     </>
   );
+}
+
+/** A single process needs no column for its name. */
+function shown<T>(columns: readonly Column<T>[], views: readonly EnginesView[]) {
+  return columns.filter((column: unknown) => views.length > 1 || column !== PROCESS_COLUMN);
 }
 
 type Engine = EnginesView['engines'][number];
@@ -157,9 +160,7 @@ const REPLICA_COLUMNS: readonly Column<Replica>[] = [
   PROCESS_COLUMN,
   {
     name: 'Health',
-    show: ({ isHealthy }) => (
-      <State value={isHealthy ? 'healthy' : 'unavailable'} tone={isHealthy ? 'good' : 'bad'} />
-    ),
+    show: ({ isHealthy }) => <State value={isHealthy ? 'healthy' : 'unavailable'} />,
   },
   {
     name: 'Breaker',
@@ -184,7 +185,6 @@ function RpcTables({ views }: Pick<EngineTablesProps, 'views'>) {
   const nodes = networks.flatMap(({ network, process, nodes: own }) =>
     own.map((node) => ({ ...node, network, process })),
   );
-  const isShown = (column: unknown): boolean => views.length > 1 || column !== PROCESS_COLUMN;
   return (
     <>
       <section>
@@ -193,7 +193,7 @@ function RpcTables({ views }: Pick<EngineTablesProps, 'views'>) {
           label="RPC networks"
           rows={networks}
           keyOf={({ network, process }) => `${network} ${process}`}
-          columns={NETWORK_COLUMNS.filter(isShown)}
+          columns={shown(NETWORK_COLUMNS, views)}
         />
       </section>
       {nodes.length > 0 && (
@@ -203,7 +203,7 @@ function RpcTables({ views }: Pick<EngineTablesProps, 'views'>) {
             label="RPC nodes"
             rows={nodes}
             keyOf={({ network, name, process }) => `${network} ${name} ${process}`}
-            columns={NODE_COLUMNS.filter(isShown)}
+            columns={shown(NODE_COLUMNS, views)}
           />
         </section>
       )}
@@ -223,19 +223,13 @@ const NETWORK_COLUMNS: readonly Column<Network & { readonly process: string }>[]
   }),
 ];
 
-const NODE_STATES = {
-  ready: ['ready', 'good'],
-  last: ['used last', 'warn'],
-  disabled: ['disabled', 'bad'],
-} as const;
-
 const NODE_COLUMNS: readonly Column<Node>[] = [
   { name: 'Node', show: ({ name }) => <span class="model">{name}</span> },
   aside('Network', ({ network }) => network),
   PROCESS_COLUMN,
   {
     name: 'State',
-    show: ({ state }) => <State value={NODE_STATES[state][0]} tone={NODE_STATES[state][1]} />,
+    show: ({ state }) => <State value={state === 'last' ? 'used last' : state} />,
   },
   figure('Head', ({ head }) => blockText(head), 'wide'),
   figure('Lag', ({ lag }) => blockText(lag)),

@@ -92,11 +92,7 @@ function TopUpState({ topUp }: { topUp: AdminTopUp }) {
   const { state, isStuck, reversals, failure } = topUp;
   return (
     <>
-      <State
-        value={state}
-        tone={state === 'failed' ? 'bad' : state === 'credited' ? 'good' : 'warn'}
-      />{' '}
-      {isStuck && <State value="stuck" tone="bad" />}
+      <State value={state} /> {isStuck && <State value="stuck" />}
       {reversals > 0 && (
         <span class="under">reverted {reversals === 1 ? 'once' : `${reversals} times`}</span>
       )}

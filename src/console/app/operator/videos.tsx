@@ -14,13 +14,6 @@ import type { VideosResponse } from '../shapes.ts';
 type VideoJob = VideosResponse['data'][number];
 
 const STATES = ['queued', 'running', 'completed', 'failed', 'cancelled'];
-const TONES: Readonly<Record<string, string>> = {
-  completed: 'good',
-  failed: 'bad',
-  cancelled: '',
-  queued: 'warn',
-  running: 'warn',
-};
 
 const COLUMNS: readonly Column<VideoJob>[] = [
   { name: 'Created', show: ({ createdAt }) => <Time iso={createdAt} /> },
@@ -29,7 +22,7 @@ const COLUMNS: readonly Column<VideoJob>[] = [
     name: 'State',
     show: ({ state, failure, progress }) => (
       <>
-        <State value={state} tone={TONES[state.toLowerCase()] ?? ''} />
+        <State value={state} />
         {failure !== null && <span class="under text">{failure.message}</span>}
         {failure === null && progress > 0 && progress < 1 && (
           <Bar part={progress} whole={1} label="Progress" />

@@ -118,10 +118,7 @@ function TopUps() {
       name: 'State',
       show: ({ state, failure }) => (
         <>
-          <State
-            value={TOP_UP_WORDS[state]}
-            tone={state === 'credited' ? 'good' : state === 'failed' ? 'bad' : 'warn'}
-          />
+          <State value={TOP_UP_WORDS[state]} />
           {failure !== null && <span class="under text">{failure}</span>}
         </>
       ),

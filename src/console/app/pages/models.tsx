@@ -119,13 +119,11 @@ function ModelTable({ models, open }: { models: readonly Model[]; open: (model: 
       show: ({ model_spec: spec }) =>
         spec.offline ? (
           <>
-            <State value="offline" tone="bad" />
+            <State value="offline" />
             <span class="under text wide">{spec.offlineReason}</span>
           </>
-        ) : spec.deprecation === undefined ? (
-          <State value="ready" tone="good" />
         ) : (
-          <State value="deprecated" tone="warn" />
+          <State value={spec.deprecation === undefined ? 'ready' : 'deprecated'} />
         ),
     },
   ];

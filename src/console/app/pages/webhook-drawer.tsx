@@ -35,7 +35,7 @@ export function deliveriesPath(id: string): string {
 const TONES = { delivered: 'good', failed: 'bad', pending: 'warn' } as const;
 
 export function DeliveryState({ delivery: { status } }: { delivery: Delivery }) {
-  return <State value={status} tone={TONES[status]} />;
+  return <State value={status} />;
 }
 
 interface WebhookDrawerProps {
@@ -75,7 +75,7 @@ export function WebhookDrawer({ webhook, close, changed, sent }: WebhookDrawerPr
         of={[
           ['URL', <span class="text">{url}</span>],
           ['Sends at', <Conditions thresholds={thresholds} />],
-          paused && ['State', <State value="paused" tone="warn" />],
+          paused && ['State', <State value="paused" />],
           ['Created', <Time iso={createdAt} />],
           ['Id', <CopyId value={id} />],
         ]}

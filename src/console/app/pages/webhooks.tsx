@@ -115,7 +115,7 @@ function columnsOf(show: (id: string) => void, tests: number): readonly Column<W
       name: 'Last message',
       show: ({ id, paused }) => (
         <>
-          {paused && <State value="paused" tone="warn" />}
+          {paused && <State value="paused" />}
           <LastMessage id={id} tests={tests} />
         </>
       ),

@@ -89,21 +89,38 @@ export function OpenButton({ open, isStrong = false, children }: OpenButtonProps
   );
 }
 
+/** Colours of states on all pages; other states are grey. */
 const TONES: Readonly<Record<string, string>> = {
+  COMPLETED: 'good',
+  FAILED: 'bad',
+  PROCESSING: 'warn',
+  aborted: 'warn',
+  active: 'good',
   completed: 'good',
   credited: 'good',
-  ok: 'good',
-  closed: 'good',
-  COMPLETED: 'good',
-  failed: 'bad',
-  FAILED: 'bad',
-  wrong: 'bad',
-  open: 'warn',
+  delivered: 'good',
+  deprecated: 'warn',
+  disabled: 'bad',
   expired: 'warn',
-  aborted: 'warn',
-  sent: 'warn',
+  failed: 'bad',
+  healthy: 'good',
+  'not sent yet': 'warn',
   note: 'warn',
-  'half-open': 'warn',
+  offline: 'bad',
+  ok: 'good',
+  open: 'warn',
+  paused: 'warn',
+  pending: 'warn',
+  queued: 'warn',
+  ready: 'good',
+  revoked: 'bad',
+  running: 'warn',
+  sent: 'warn',
+  stored: 'good',
+  stuck: 'bad',
+  unavailable: 'bad',
+  'used last': 'warn',
+  wrong: 'bad',
 };
 
 export function State({ value, tone }: { value: string; tone?: string }) {
@@ -121,7 +138,7 @@ export function SafeLink({ href, children }: { href: string; children: Component
 }
 
 interface ExportCsvProps {
-  /** Of the list, below the base path. */
+  /** Path of the list, below the base path. */
   readonly path: string;
   readonly filters: Readonly<Record<string, string | number>>;
   readonly isSmall?: boolean;

@@ -218,7 +218,7 @@ function VideoResult({ job }: { job: Job }) {
   return (
     <div class="job" role="status">
       <p>
-        <State value={status} tone="warn" /> {percentText(share, 1)}
+        <State value={status} /> {percentText(share, 1)}
         {leftMs !== undefined && `, about ${durationText(leftMs)} left`}
       </p>
       <Bar part={share} whole={1} label="Progress of the video" isCap={false} />
