@@ -106,7 +106,7 @@ export function Shell() {
   if (isWelcome) shown = <Welcome />;
   else if (path === JOIN_PAGE && session.value !== undefined) shown = <Join />;
   else if (failure !== undefined) shown = <Alone>{<Failure error={failure} retry={load} />}</Alone>;
-  else if (session.value === undefined) shown = <Alone>{<Loading rows={3} />}</Alone>;
+  else if (session.value === undefined) shown = <Alone>{<Loading />}</Alone>;
   else if (session.value === null || path.startsWith('/console/sign-in')) shown = <SignIn />;
   else shown = <SignedIn />;
   return (

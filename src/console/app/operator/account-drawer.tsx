@@ -125,7 +125,6 @@ function AccountKeys({ keys, path }: { keys: Resource<List<AdminKey>>; path: str
       <LoadedTable
         label="Keys of the account"
         from={keys}
-        lines={2}
         empty={<Empty title="The account has no keys" />}
         keyOf={({ id }) => id}
         columns={[
@@ -200,7 +199,6 @@ function AccountRequests({ path, keys }: { path: string; keys: readonly AdminKey
       <LoadedTable
         label="Requests of the account"
         from={requests}
-        lines={3}
         empty={<Empty title="The account has sent no requests" />}
         {...requestTable((request) => (opened.value = request))}
       />

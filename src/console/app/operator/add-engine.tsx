@@ -18,9 +18,7 @@ export function AddEngine({ close, done }: { close: () => void; done: () => void
   const choices = useCall<EngineChoices>('/admin/engine-setup');
   return (
     <Overlay kind="drawer" title="Add engine" close={close}>
-      <Loaded from={choices} rows={5}>
-        {(data) => <Steps choices={data} close={close} done={done} />}
-      </Loaded>
+      <Loaded from={choices}>{(data) => <Steps choices={data} close={close} done={done} />}</Loaded>
     </Overlay>
   );
 }

@@ -27,7 +27,7 @@ export function Audit() {
           {audit.isLoading ? 'Auditing…' : 'Run again'}
         </button>
       </PageHead>
-      <Loaded from={audit} rows={4}>
+      <Loaded from={audit}>
         {(data) => {
           const decimals = exactDecimals([data.owedUsd, data.debtsUsd, data.revenueUsd]);
           return (

@@ -40,7 +40,7 @@ export function Backups() {
         title="Backups"
         lead="Each backup is a copy of the database that passed an audit, with the configuration."
       />
-      <Loaded from={backups} rows={4}>
+      <Loaded from={backups}>
         {({ data, isScheduled, lastSuccessAt }) => (
           <>
             <dl class="tiles">

@@ -56,7 +56,7 @@ export function Books() {
           <Days from={from} to={to} change={change} />
         </div>
       </PageHead>
-      <Loaded from={books} rows={4}>
+      <Loaded from={books}>
         {(data) => {
           const decimals = exactDecimals([data.owedBeforeUsd, data.owedUsd]);
           return (

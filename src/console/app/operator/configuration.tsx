@@ -159,11 +159,7 @@ interface SectionEditorProps {
 
 function SectionEditor(props: SectionEditorProps) {
   const section = useCall<ConfigSection>(`/admin/config/sections/${props.name}`);
-  return (
-    <Loaded from={section} rows={6}>
-      {(data) => <SectionForm {...props} section={data} />}
-    </Loaded>
-  );
+  return <Loaded from={section}>{(data) => <SectionForm {...props} section={data} />}</Loaded>;
 }
 
 function SectionForm({

@@ -16,7 +16,7 @@ export function AutoTopUpSection() {
   return (
     <section>
       <h2>Automatic top-up</h2>
-      <Loaded from={settings} rows={1}>
+      <Loaded from={settings}>
         {(data) =>
           data.card === null ? (
             <p class="soft">

@@ -152,7 +152,6 @@ export function BudgetList({ from, path, empty, open }: BudgetListProps) {
     <LoadedTable
       label="Budgets"
       from={from}
-      lines={3}
       empty={empty}
       columns={columns}
       keyOf={({ id }) => id}
@@ -357,7 +356,7 @@ function Values({ budget, close }: { budget: Budget; close: () => void }) {
         find={(words) => (sought.value = words)}
       />
       {sought.value !== '' && (
-        <Loaded from={found} rows={1}>
+        <Loaded from={found}>
           {({ data }) => (
             <div class="notice">
               <strong class="text">{sought.value}</strong>
@@ -373,7 +372,6 @@ function Values({ budget, close }: { budget: Budget; close: () => void }) {
         <LoadedTable
           label="Values"
           from={sums}
-          lines={4}
           empty={
             <Empty title="No spending with this tag">
               <p>

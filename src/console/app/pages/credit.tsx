@@ -34,7 +34,7 @@ export function Credit() {
         title="Credit"
         lead="Requests are paid from a prepaid balance, which is never negative."
       />
-      <Loaded from={{ ...funds, data: balance.value ?? funds.data }} rows={2}>
+      <Loaded from={{ ...funds, data: balance.value ?? funds.data }}>
         {(data) => <Funds of={data} />}
       </Loaded>
       {RAILS.length > 0 && wallet !== undefined && <TopUpPanel wallet={wallet} />}

@@ -41,7 +41,7 @@ export function Join() {
       <div class="card sign-in">
         <h1>Invitation</h1>
         {shown.error !== undefined && <Failure error={shown.error} retry={shown.reload} />}
-        {shown.isLoading && <Loading rows={2} />}
+        {shown.isLoading && <Loading />}
         {shown.data !== undefined && (
           <>
             <p>

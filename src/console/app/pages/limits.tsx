@@ -66,7 +66,6 @@ export function Limits() {
         <LoadedTable
           label="Rejected requests"
           from={log}
-          lines={3}
           empty={<Empty title="No request was rejected by a limit" />}
           columns={REJECTION_COLUMNS}
           keyOf={(row) => `${row.timestamp} ${row.apiKeyId} ${row.modelId} ${row.rateLimitType}`}

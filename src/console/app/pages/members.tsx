@@ -54,7 +54,6 @@ export function Members() {
       <LoadedTable
         label="Members"
         from={members}
-        lines={3}
         empty={
           <Empty title="No members yet">
             <p>Only API keys and wallets sign in to this account.</p>
@@ -200,7 +199,6 @@ function Invitations({ list }: { list: Resource<List<OpenInvitation>> }) {
       <LoadedTable
         label="Open invitations"
         from={list}
-        lines={2}
         empty={null}
         columns={columns}
         keyOf={({ id }) => id}

@@ -30,7 +30,7 @@ export function Models() {
   return (
     <>
       <PageHead title="Models" lead="The models that you can use, with capabilities and prices." />
-      <Loaded from={models} rows={8}>
+      <Loaded from={models}>
         {({ data }) => {
           const types = [...new Set(data.map((model) => model.type))];
           const wanted = search.value.toLowerCase();

@@ -45,12 +45,10 @@ export function Overview() {
     <>
       <PageHead title="Overview" lead="Balance, costs and latest requests. Days are UTC." />
       {isOperator.value && <FirstEngine />}
-      <Loaded from={{ ...funds, data: balance.value ?? funds.data }} rows={2}>
+      <Loaded from={{ ...funds, data: balance.value ?? funds.data }}>
         {(data) => <Figures funds={data} days={days.data} monthStart={monthStart} />}
       </Loaded>
-      <Loaded from={days} rows={5}>
-        {(data) => <UsageChart data={data} from={chartStart} />}
-      </Loaded>
+      <Loaded from={days}>{(data) => <UsageChart data={data} from={chartStart} />}</Loaded>
       <section>
         <div class="section-head">
           <h2>Latest requests</h2>

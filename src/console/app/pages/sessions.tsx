@@ -76,13 +76,7 @@ export function Sessions() {
         title="Sessions"
         lead="Browsers that are signed in. Ending a session takes effect immediately."
       />
-      <LoadedTable
-        label="Sessions"
-        from={sessions}
-        lines={3}
-        columns={columns}
-        keyOf={({ id }) => id}
-      />
+      <LoadedTable label="Sessions" from={sessions} columns={columns} keyOf={({ id }) => id} />
     </>
   );
 }

@@ -51,7 +51,6 @@ export function Webhooks() {
       <LoadedTable
         label="Webhooks"
         from={webhooks}
-        lines={3}
         empty={<FirstWebhook />}
         columns={columnsOf(show, tests.value)}
         keyOf={({ id }) => id}

@@ -26,13 +26,13 @@ export function NothingMatches({ title, clear }: { title: string; clear: () => v
   );
 }
 
-export function Loading({ rows = 6 }: { rows?: number }) {
+export function Loading() {
   return (
     <div class="loading" role="status">
       <span class="unseen">Loading</span>
-      {Array.from({ length: rows }, (_, at) => (
-        <span key={at} class="line" style={{ width: `${92 - ((at * 37) % 40)}%` }} />
-      ))}
+      <span class="line" />
+      <span class="line" />
+      <span class="line" />
     </div>
   );
 }
@@ -68,17 +68,16 @@ export function Failure({ error, retry }: { error: ApiError; retry?: () => void 
 
 interface LoadedProps<T> {
   readonly from: Resource<T>;
-  readonly rows?: number;
   readonly children: (data: T) => ComponentChildren;
 }
 
 /** Shows loaded data, placeholder lines before it, and an error above the last data. */
-export function Loaded<T>({ from, rows, children }: LoadedProps<T>) {
+export function Loaded<T>({ from, children }: LoadedProps<T>) {
   const { data, error, reload } = from;
   return (
     <>
       {error !== undefined && <Failure error={error} retry={reload} />}
-      {data === undefined ? error === undefined && <Loading rows={rows ?? 6} /> : children(data)}
+      {data === undefined ? error === undefined && <Loading /> : children(data)}
     </>
   );
 }

@@ -117,7 +117,7 @@ export function CursorTable<T>({ list, empty, ...table }: CursorTableProps<T>) {
   return (
     <>
       {first.error === undefined && moreError !== undefined && <Failure error={moreError} />}
-      <Loaded from={first} rows={8}>
+      <Loaded from={first}>
         {() => (rows.length === 0 ? empty : <Table {...table} rows={rows} />)}
       </Loaded>
       {more !== undefined && (
@@ -133,13 +133,12 @@ export function CursorTable<T>({ list, empty, ...table }: CursorTableProps<T>) {
 
 interface LoadedTableProps<T> extends Omit<TableProps<T>, 'rows'> {
   readonly from: Resource<{ readonly data: readonly T[] }>;
-  readonly lines?: number;
   readonly empty?: ComponentChildren;
 }
 
-export function LoadedTable<T>({ from, lines = 6, empty, ...table }: LoadedTableProps<T>) {
+export function LoadedTable<T>({ from, empty, ...table }: LoadedTableProps<T>) {
   return (
-    <Loaded from={from} rows={lines}>
+    <Loaded from={from}>
       {({ data }) =>
         data.length === 0 && empty !== undefined ? empty : <Table {...table} rows={data} />
       }

@@ -237,7 +237,7 @@ function Jobs({ open, newest }: { open: (job: Job) => void; newest: string | und
     call<List<JobItem>>('/video/jobs?limit=10', { signal }),
   );
   return (
-    <Loaded from={jobs} rows={2}>
+    <Loaded from={jobs}>
       {({ data }) =>
         data.length > 0 && (
           <section>
