@@ -3,7 +3,7 @@
  * and the service sends it. This code calls no other server.
  */
 import { createStore } from 'mipd';
-import { getAddress } from 'viem/utils';
+import { bytesToHex, getAddress, stringToHex } from 'viem/utils';
 import { usdText } from '../format.ts';
 import { networkName } from '../page-facts.ts';
 import {
@@ -68,7 +68,7 @@ async function connect(name: string, provider: Provider): Promise<ConnectedWalle
     name,
     rail: 'base',
     address,
-    signText: (text) => call<string>(provider, 'personal_sign', [hexOf(text), address]),
+    signText: (text) => call<string>(provider, 'personal_sign', [stringToHex(text), address]),
     signPayment: (offer, units) => signPayment(provider, address, offer, units),
   };
 }
@@ -113,7 +113,7 @@ async function signPayment(
     value: String(units),
     validAfter: '0',
     validBefore: String(Math.floor(Date.now() / 1_000) + offer.maxTimeoutSeconds),
-    nonce: hexOf(crypto.getRandomValues(new Uint8Array(NONCE_BYTES))),
+    nonce: bytesToHex(crypto.getRandomValues(new Uint8Array(NONCE_BYTES))),
   };
   const typedData = {
     types: { EIP712Domain: DOMAIN, TransferWithAuthorization: AUTHORIZATION },
@@ -176,9 +176,4 @@ async function checkFunds(
   throw new WalletError(
     `This wallet has ${usdText(usdOfUnits(balance))} in USDC on ${networkName(network)}, which is less than ${usdText(usdOfUnits(units))}. Nothing was signed. Choose a smaller amount.`,
   );
-}
-
-function hexOf(value: string | Uint8Array): string {
-  const bytes = typeof value === 'string' ? new TextEncoder().encode(value) : value;
-  return `0x${Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
 }

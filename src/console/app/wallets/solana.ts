@@ -13,6 +13,7 @@ import {
   compileTransaction,
   createTransactionMessage,
   getAddressEncoder,
+  getBase16Decoder,
   getBase58Decoder,
   getBase64Decoder,
   getProgramDerivedAddress,
@@ -205,10 +206,8 @@ async function tokenAccountOf(owner: Address, mint: Address): Promise<Address> {
 
 /** Makes two payments of the same amount different. */
 function memo(given: string | undefined): Uint8Array {
-  if (given !== undefined) return new TextEncoder().encode(given);
   const random = crypto.getRandomValues(new Uint8Array(MEMO_BYTES));
-  const text = Array.from(random, (byte) => byte.toString(16).padStart(2, '0')).join('');
-  return new TextEncoder().encode(text);
+  return new TextEncoder().encode(given ?? getBase16Decoder().decode(random));
 }
 
 function bytes(length: number, fill: (view: DataView) => void): Uint8Array {
