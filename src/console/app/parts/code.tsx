@@ -1,4 +1,5 @@
 /** Code with a copy button: one block, or one tab per language. */
+import type { ComponentChildren, ComponentProps } from 'preact';
 import { useId, useState } from 'preact/hooks';
 import type { Sample } from '../code-samples.ts';
 import { Copy } from './values.tsx';
@@ -16,8 +17,8 @@ export function CodeTabs({ samples }: { samples: readonly Sample[] }) {
     document.getElementById(`${id}-${next}`)?.focus();
   };
   return (
-    <div class="sample">
-      <div class="title">
+    <CodeBlock
+      title={
         <div role="tablist" aria-label="Language" onKeyDown={move}>
           {samples.map(({ name }, index) => (
             <button
@@ -34,23 +35,28 @@ export function CodeTabs({ samples }: { samples: readonly Sample[] }) {
             </button>
           ))}
         </div>
-        <Copy text={shown.text} />
-      </div>
-      <pre id={`${id}-text`} role="tabpanel" aria-labelledby={`${id}-${at}`} tabIndex={0}>
-        <code>{shown.text}</code>
-      </pre>
-    </div>
+      }
+      text={shown.text}
+      id={`${id}-text`}
+      role="tabpanel"
+      aria-labelledby={`${id}-${at}`}
+    />
   );
 }
 
-export function CodeBlock({ title, text }: { title: string; text: string }) {
+interface CodeBlockProps extends Pick<ComponentProps<'pre'>, 'id' | 'role' | 'aria-labelledby'> {
+  readonly title: ComponentChildren;
+  readonly text: string;
+}
+
+export function CodeBlock({ title, text, ...attributes }: CodeBlockProps) {
   return (
     <div class="sample">
       <div class="title">
-        <span>{title}</span>
+        {title}
         <Copy text={text} />
       </div>
-      <pre tabIndex={0}>
+      <pre {...attributes} tabIndex={0}>
         <code>{text}</code>
       </pre>
     </div>
