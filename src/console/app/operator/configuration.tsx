@@ -9,7 +9,7 @@ import { ErrorMessage, useAction } from '../parts/form.tsx';
 import { PageHead } from '../parts/page-head.tsx';
 import { OpenButton, State, Time } from '../parts/values.tsx';
 import { Loaded, Notice } from '../parts/loaded.tsx';
-import { Overlay } from '../parts/overlay.tsx';
+import { DialogButton, Overlay } from '../parts/overlay.tsx';
 import { type Column, Table } from '../parts/table.tsx';
 import { useCall } from '../resource.ts';
 import type {
@@ -31,7 +31,6 @@ export function Configuration() {
     config.reload();
     sections.reload();
   };
-  const [undone, setUndone] = useState<Version>();
   return (
     <>
       <PageHead title="Configuration" lead="The sections of the configuration file.">
@@ -61,7 +60,7 @@ export function Configuration() {
                   label="Earlier versions"
                   rows={data.versions}
                   keyOf={({ id }) => id}
-                  columns={versionColumns(setUndone, data.readOnly !== null)}
+                  columns={versionColumns(data, reload)}
                 />
               </section>
             )}
@@ -77,24 +76,6 @@ export function Configuration() {
                   }}
                 />
               </Overlay>
-            )}
-            {undone !== undefined && (
-              <Confirm
-                title="Restore this version?"
-                label="Restore"
-                notice="The configuration is restored."
-                close={() => setUndone(undefined)}
-                run={() => restore(undone.id, data.digest)}
-                done={() => {
-                  setUndone(undefined);
-                  reload();
-                }}
-              >
-                <p>
-                  The file becomes what it was before the change of <code>{undone.section}</code>.
-                  The current text is kept as a version.
-                </p>
-              </Confirm>
             )}
           </>
         )}
@@ -130,16 +111,36 @@ function sectionColumns(
   ];
 }
 
-function versionColumns(undo: (version: Version) => void, isReadOnly: boolean): Column<Version>[] {
+function versionColumns(
+  { digest, readOnly }: ConfigSections,
+  restored: () => void,
+): Column<Version>[] {
   return [
     { name: 'Replaced', show: ({ savedAt }) => <Time iso={savedAt} /> },
     { name: 'By a change of', show: ({ section }) => <code>{section}</code> },
     {
       name: 'Action',
-      show: (version) => (
-        <button type="button" disabled={isReadOnly} onClick={() => undo(version)}>
-          Restore
-        </button>
+      show: ({ id, section }) => (
+        <DialogButton label="Restore" disabled={readOnly !== null}>
+          {(close) => (
+            <Confirm
+              title="Restore this version?"
+              label="Restore"
+              notice="The configuration is restored."
+              close={close}
+              run={() => restore(id, digest)}
+              done={() => {
+                close();
+                restored();
+              }}
+            >
+              <p>
+                The file becomes what it was before the change of <code>{section}</code>. The
+                current text is kept as a version.
+              </p>
+            </Confirm>
+          )}
+        </DialogButton>
       ),
     },
   ];

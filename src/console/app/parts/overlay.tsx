@@ -8,14 +8,15 @@ import { useEffect, useId, useRef, useState } from 'preact/hooks';
 interface DialogButtonProps {
   readonly label: string;
   readonly class?: string;
+  readonly disabled?: boolean;
   readonly children: (close: () => void) => ComponentChildren;
 }
 
-export function DialogButton({ label, class: style, children }: DialogButtonProps) {
+export function DialogButton({ label, children, ...button }: DialogButtonProps) {
   const [isOpen, setOpen] = useState(false);
   return (
     <>
-      <button type="button" class={style} onClick={() => setOpen(true)}>
+      <button {...button} type="button" onClick={() => setOpen(true)}>
         {label}
       </button>
       {isOpen && children(() => setOpen(false))}
