@@ -154,7 +154,7 @@ function pythonRequest({ path, credential, body, output }: SampleRequest): strin
     output === undefined
       ? 'print(response.json())'
       : `with open(${PYTHON.string(output)}, "wb") as file:\n    file.write(response.content)`;
-  return `import os\nimport requests\n\nanswer = requests.post(${spread(args, '    ')})\nanswer.raise_for_status()\n${tail}`;
+  return `import os\nimport requests\n\nresponse = requests.post(${spread(args, '    ')})\nresponse.raise_for_status()\n${tail}`;
 }
 
 function pythonForm(fields: readonly FormField[]): string[] {
