@@ -1,7 +1,7 @@
 /**
  * Runs the server in a simulated world:
  *
- *   npm run simulate -- --seed 42 --hours 1
+ *   npm run simulate -- --seed 42 --minutes 60
  *   npm run simulate -- --seeds 1000 --minutes 10
  *   npm run simulate -- --plant "settles are not durable" --seeds 1000
  *
@@ -15,32 +15,26 @@ import { removeWithUs } from '../support/end-with-us.ts';
 import { SimulatedPostgres } from './database.ts';
 import { replaceEdges } from './edges.ts';
 import { type Plan, planOf, shrink } from './plan.ts';
-import { PLANTED, plant } from './planted.ts';
-import type { Seen } from './town.ts';
+import { plant } from './planted.ts';
 import { World, enter } from './world.ts';
 
 const MINUTE_MS = 60_000;
-const MINUTES_PER_HOUR = 60;
 const HASH_DIGITS = 16;
 
 const values = new Command('npm run simulate --')
   .option('--seed <n>', 'the first seed', Number, 1)
   .option('--seeds <n>', 'number of seeds, one after the other', Number, 1)
   .option('--minutes <n>', 'simulated minutes with callers and faults in each run', Number, 10)
-  .option('--hours <n>', 'the same in hours', Number)
   .option('--processes <n>', 'one server on SQLite, or several on one PostgreSQL', Number, 1)
   .option('--plan <file>', 'runs a plan that a failed run has printed')
-  .option('--plant <name>', 'plants a bug in the server, to see that it is found')
-  .option('--show-plants', 'lists these bugs')
+  .option(
+    '--plant <name>',
+    'plants a bug of planted-bugs.txt in the server, to see that it is found',
+  )
   .option('--trace', 'prints every event of the run')
   .option('--no-shrink', 'ends at a defect without looking for a shorter plan')
   .parse()
   .opts();
-
-if (values.showPlants) {
-  for (const name of PLANTED.keys()) console.log(name);
-  process.exit(0);
-}
 
 if (values.plant !== undefined) plant(values.plant);
 const givenPlan =
@@ -56,9 +50,8 @@ replaceEdges();
 const { Run } = await import('./run.ts');
 const { resetLibraries } = await import('./libraries.ts');
 
-const minutes = values.hours === undefined ? values.minutes : values.hours * MINUTES_PER_HOUR;
 for (let seed = values.seed; seed < values.seed + values.seeds; seed += 1) {
-  const plan = givenPlan ?? planOf(String(seed), minutes * MINUTE_MS, processes);
+  const plan = givenPlan ?? planOf(String(seed), values.minutes * MINUTE_MS, processes);
   const startedMs = realMs();
   const { defect, seen, world } = await runPlan(plan, values.trace);
   if (defect !== undefined) {
@@ -74,14 +67,8 @@ for (let seed = values.seed; seed < values.seed + values.seeds; seed += 1) {
 }
 process.exit(0);
 
-interface Ran {
-  readonly world: World;
-  readonly seen: readonly Seen[];
-  /** `undefined` if the run has found none. */
-  readonly defect: unknown;
-}
-
-async function runPlan(plan: Plan, isTraced = false): Promise<Ran> {
+/** The defect is `undefined` if the run has found none. */
+async function runPlan(plan: Plan, isTraced = false) {
   const world = new World(plan.seed);
   if (isTraced) world.onLine = (line) => process.stdout.write(line);
   enter(world);
