@@ -7,16 +7,16 @@
  */
 import { EventEmitter } from 'node:events';
 import fs from 'node:fs';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { world } from './world.ts';
 
-const FILE = 'farebox.db';
-const LOG = `${FILE}-wal`;
-/** Folder of the settles that PostgreSQL could not take; lines are appended to its files. */
-const JOURNALS = 'journal';
 /** Folder of videos and their inputs. */
 export const MEDIA = 'media';
+/** Beside it the database with its log, and settles that PostgreSQL could not take. Locks end with their process. */
+const LASTING = /^(?:|farebox\.db|farebox\.db-wal|journal|media)(?:$|\/(?!.*\.lock$))/;
+/** Files of which a crash keeps a part. */
+const APPENDED = /-wal$|\.journal$|^media\//;
 /** The log begins with a header, in which salts change when it is written from its start again. */
 const SALT_AT = 16;
 const SALT_BYTES = 8;
@@ -77,7 +77,6 @@ export async function openNow(path: string, flags = 'r'): Promise<object> {
 }
 
 const SQLITE_FULL = 13;
-
 const realPrepare = Reflect.get(DatabaseSync.prototype, 'prepare');
 
 /**
@@ -102,10 +101,16 @@ export function prepareOn(database: DatabaseSync, sql: string): StatementSync {
 
 /** SQLite flushes the log before it copies it. */
 function markFlushed(log: string): void {
-  const file = fs.openSync(log, 'r');
+  const { ino, size: bytes, salt } = stateOf(log);
+  flushes.set(ino, { bytes, salt });
+}
+
+function stateOf(path: string) {
+  const file = fs.openSync(path, 'r');
   const { ino, size } = fs.fstatSync(file);
-  flushes.set(ino, { bytes: size, salt: saltAt(file) });
+  const salt = saltAt(file);
   fs.closeSync(file);
+  return { ino, size, salt };
 }
 
 const salts = Buffer.alloc(SALT_BYTES);
@@ -128,41 +133,21 @@ export function closeDatabases(folder = ''): void {
 
 /** Copies what a crash leaves of `folder` into `to`, and closes the files of `folder`. */
 export function keepAfterCrash(folder: string, to: string): void {
-  fs.mkdirSync(to, { recursive: true });
-  if (fs.existsSync(join(folder, FILE))) fs.copyFileSync(join(folder, FILE), join(to, FILE));
-  keepLog(join(folder, LOG), join(to, LOG));
-  closeDatabases(`${folder}/`);
-  keepMedia(join(folder, MEDIA), join(to, MEDIA));
-  const journals = join(folder, JOURNALS);
-  if (!fs.existsSync(journals)) return;
-  fs.mkdirSync(join(to, JOURNALS));
-  for (const name of fs.readdirSync(journals)) {
-    const [from, copy] = [join(journals, name), join(to, JOURNALS, name)];
-    if (name.endsWith('.journal')) keepLog(from, copy);
-    // The lock of a file ends with its process.
-    else if (!name.endsWith('.lock')) fs.copyFileSync(from, copy);
-  }
-}
-
-function keepMedia(folder: string, copy: string): void {
   // A folder that servers share is on a machine of its own.
-  if (fs.lstatSync(folder, { throwIfNoEntry: false })?.isDirectory() !== true) return;
-  fs.cpSync(folder, copy, { recursive: true });
-  const names = fs.readdirSync(folder, { recursive: true }).map(String).toSorted();
-  for (const name of names) {
-    if (fs.statSync(join(folder, name)).isFile()) keepLog(join(folder, name), join(copy, name));
+  const lasts = (path: string): boolean =>
+    LASTING.test(relative(folder, path)) && !fs.lstatSync(path).isSymbolicLink();
+  fs.cpSync(folder, to, { recursive: true, filter: lasts });
+  for (const name of fs.readdirSync(to, { recursive: true, encoding: 'utf8' }).toSorted()) {
+    const [log, copy] = [join(folder, name), join(to, name)];
+    if (APPENDED.test(name) && fs.statSync(log).isFile()) keepPart(log, copy);
   }
+  closeDatabases(`${folder}/`);
 }
 
-function keepLog(log: string, copy: string): void {
-  if (!fs.existsSync(log)) return;
-  fs.copyFileSync(log, copy);
-  const file = fs.openSync(log, 'r');
-  const { ino, size } = fs.fstatSync(file);
+function keepPart(log: string, copy: string): void {
+  const { ino, size, salt } = stateOf(log);
   const flushed = flushes.get(ino);
-  const isSame = flushed !== undefined && flushed.salt === saltAt(file);
-  fs.closeSync(file);
-  const lasting = isSame ? Math.min(flushed.bytes, size) : 0;
+  const lasting = flushed?.salt === salt ? Math.min(flushed.bytes, size) : 0;
   const kept = world().random.between(lasting, size);
   fs.truncateSync(copy, kept);
   markFlushed(copy);

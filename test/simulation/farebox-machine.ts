@@ -4,13 +4,11 @@
  */
 import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Config } from '../../src/config/config.ts';
-import { formatProblem, loadConfig } from '../../src/config/config.ts';
+import { type Config, formatProblem, loadConfig } from '../../src/config/config.ts';
 import { systemClock } from '../../src/core/clock.ts';
 import { type Log, type LogFields, silentLog } from '../../src/core/log.ts';
 import { StoreUnavailable, openProblem } from '../../src/db/db.ts';
-import type { App } from '../../src/server/server.ts';
-import { startApp } from '../../src/server/server.ts';
+import { type App, startApp } from '../../src/server/server.ts';
 import { seededIds } from '../support/seeded-ids.ts';
 import { MEDIA, keepAfterCrash } from './disk.ts';
 import { Machine, world } from './world.ts';
@@ -60,18 +58,25 @@ export class FareboxMachine {
   /** Resolves when it serves or has crashed before. */
   async start(): Promise<void> {
     const before = this.dataFolder;
-    const isFirst = this.starts === 0;
     this.starts += 1;
-    if (isFirst) mkdirSync(this.dataFolder, { recursive: true });
-    else keepAfterCrash(before, this.dataFolder);
-    if (!isFirst) rmSync(before, { recursive: true, force: true });
+    mkdirSync(this.dataFolder, { recursive: true });
+    if (this.starts > 1) keepAfterCrash(before, this.dataFolder);
+    rmSync(before, { recursive: true, force: true });
     const { folder, sharesMedia } = this.#options;
     if (sharesMedia) symlinkSync(join(folder, MEDIA), join(this.dataFolder, MEDIA));
     const machine = new Machine(`${this.#options.name} ${this.starts}`);
     this.machine = machine;
     world().note(`${machine.name} starts`);
     const config = await this.#config();
-    const opened = machine.run(() => this.#open(config, machine));
+    const opened = machine.run(() =>
+      startApp({
+        config,
+        clock: systemClock(),
+        ids: seededIds(world().random.between(1, 2 ** 31)),
+        log: logOf(machine),
+        version: '20260102.030405',
+      }),
+    );
     const app = await Promise.race([opened, machine.died]).catch((error: unknown) => {
       // The database is unreachable or its disk full: the operator starts it again later.
       const problem = openProblem(Object(error).cause, config.databaseUrl);
@@ -114,16 +119,6 @@ export class FareboxMachine {
     });
     if (!loaded.ok) throw new Error(loaded.problems.map(formatProblem).join('\n'));
     return loaded.config;
-  }
-
-  #open(config: Config, machine: Machine): Promise<App> {
-    return startApp({
-      config,
-      clock: systemClock(),
-      ids: seededIds(world().random.between(1, 2 ** 31)),
-      log: logOf(machine),
-      version: '20260102.030405',
-    });
   }
 }
 
