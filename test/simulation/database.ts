@@ -46,9 +46,10 @@ export class SimulatedPostgres {
   machines: Machine[] = [];
   /** One reply to a commit in so many is lost, with its connection; 0 for none. */
   losesOnce = 0;
+  /** Whether only commits with a charge count. */
   losesOnlyCharges = false;
   #primary = 0;
-  #database = TEMPLATE;
+  #database = 'run_0';
   #runs = 0;
   #isTouched = false;
   #isNotified = false;
@@ -80,12 +81,9 @@ export class SimulatedPostgres {
     this.sessions.clear();
     this.#runs += 1;
     const database = `run_${this.#runs}`;
-    await this.#control.query(
-      `CREATE DATABASE ${database} TEMPLATE ${TEMPLATE} STRATEGY FILE_COPY`,
-    );
-    if (this.#database !== TEMPLATE) {
-      await this.#control.query(`DROP DATABASE ${this.#database} WITH (FORCE)`);
-    }
+    const copy = `TEMPLATE ${TEMPLATE} STRATEGY FILE_COPY`;
+    await this.#control.query(`CREATE DATABASE ${database} ${copy}`);
+    await this.#control.query(`DROP DATABASE IF EXISTS ${this.#database} WITH (FORCE)`);
     this.#database = database;
     this.#primary = 0;
     world().outsideWork = () => this.#quiet();
@@ -128,10 +126,12 @@ export class SimulatedPostgres {
     return new Backend(this.#server.socketPath, startupWith(startup, settings), received);
   }
 
+  /** A backend has something to run. */
   touch(): void {
     this.#isTouched = true;
   }
 
+  /** A transaction has sent notifications. */
   notified(): void {
     this.#isNotified = true;
   }

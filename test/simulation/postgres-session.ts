@@ -1,5 +1,6 @@
 /** A connection of a client of the simulated PostgreSQL, with its backend. */
 import type net from 'node:net';
+import type { SimulatedPostgres } from './database.ts';
 import type { Backend } from './postgres-backend.ts';
 import {
   type Message,
@@ -17,33 +18,17 @@ const TIMES = new RegExp(TIME, 'g');
 const WORLD_TIME = `to_timestamp(current_setting('world.now')::float8)`;
 const LIMIT = /SET LOCAL (statement_timeout|idle_in_transaction_session_timeout) = (\d+)/g;
 
-function inWorldTime(text: string): string {
-  return text.replaceAll(TIMES, WORLD_TIME);
-}
-
+/** Time limits in milliseconds; 0 for none. */
 interface Limits {
-  statementMs: number;
-  idleMs: number;
-}
-
-/** The part of the database that sessions use. */
-interface Database {
-  /** One reply to a commit in so many is lost; 0 for none. */
-  readonly losesOnce: number;
-  /** Whether only commits with a charge count. */
-  readonly losesOnlyCharges: boolean;
-  connect(startup: Buffer, place: number, received: (message?: Message) => void): Backend;
-  /** A backend has something to run. */
-  touch(): void;
-  /** A transaction has sent notifications. */
-  notified(): void;
+  readonly statement_timeout: number;
+  readonly idle_in_transaction_session_timeout: number;
 }
 
 export class Session {
   readonly place: number;
   readonly #client: net.Socket;
   readonly #machine: Machine;
-  readonly #database: Database;
+  readonly #database: SimulatedPostgres;
   backend: Backend | undefined;
   #isLeaving = false;
   #isVictim = false;
@@ -65,11 +50,11 @@ export class Session {
   #status = 'I';
   #hasCommitted = false;
   #hasCharged = false;
-  #limits: Limits = { statementMs: 0, idleMs: 0 };
+  #limits: Limits = { statement_timeout: 0, idle_in_transaction_session_timeout: 0 };
   #localLimits: Limits | undefined;
   #timer: Timer | undefined;
 
-  constructor(client: net.Socket, machine: Machine, place: number, database: Database) {
+  constructor(client: net.Socket, machine: Machine, place: number, database: SimulatedPostgres) {
     this.#client = client;
     this.#machine = machine;
     this.place = place;
@@ -147,9 +132,10 @@ export class Session {
   #receive(message: Message): void {
     if (this.#isLeaving) return;
     if (message.type === '') {
+      const limit = (name: keyof Limits): number => numberIn(message.body, name);
       this.#limits = {
-        statementMs: numberIn(message.body, 'statement_timeout'),
-        idleMs: numberIn(message.body, 'idle_in_transaction_session_timeout'),
+        statement_timeout: limit('statement_timeout'),
+        idle_in_transaction_session_timeout: limit('idle_in_transaction_session_timeout'),
       };
       this.#await(false);
       this.#startup = message.body;
@@ -186,12 +172,12 @@ export class Session {
     if (type === 'B') this.#willRun(this.#prepared.get(second) ?? '');
     if (type === 'Q') {
       this.#willRun(first);
-      return messageOf('Q', inWorldTime(this.#withoutLimits(first)), '\0');
+      return messageOf('Q', this.#withoutLimits(first).replaceAll(TIMES, WORLD_TIME), '\0');
     }
     if (type !== 'P') return whole;
     this.#prepared.set(first, second);
     const rest = body.subarray(Buffer.byteLength(first) + Buffer.byteLength(second) + 2);
-    return messageOf('P', first, '\0', inWorldTime(second), '\0', rest);
+    return messageOf('P', first, '\0', second.replaceAll(TIMES, WORLD_TIME), '\0', rest);
   }
 
   /** A statement of the group. */
@@ -205,9 +191,7 @@ export class Session {
   /** Time limits are those of the world. */
   #withoutLimits(text: string): string {
     return text.replaceAll(LIMIT, (_match, setting: string, ms: string) => {
-      this.#localLimits ??= { ...this.#limits };
-      if (setting === 'statement_timeout') this.#localLimits.statementMs = Number(ms);
-      else this.#localLimits.idleMs = Number(ms);
+      this.#localLimits = { ...this.#limits, ...this.#localLimits, [setting]: Number(ms) };
       return 'SET LOCAL world.unused = 0';
     });
   }
@@ -244,7 +228,11 @@ export class Session {
     const ready = this.#ready.splice(0);
     const { losesOnce, losesOnlyCharges } = this.#database;
     const mayLose = this.#hasCommitted && losesOnce > 0 && (this.#hasCharged || !losesOnlyCharges);
-    if (mayLose && world().random.once(losesOnce)) return this.#lose();
+    if (mayLose && world().random.once(losesOnce)) {
+      world().note(`${this.#machine.name} loses a commit reply`);
+      this.#client.resetAndDestroy();
+      return this.#leave();
+    }
     if (this.#hasCommitted) this.#hasCharged = false;
     this.#hasCommitted = false;
     this.#machine.run(() => {
@@ -252,22 +240,15 @@ export class Session {
       if (this.backend?.isClosed === true) this.#client.end();
     });
     if (this.#timer !== undefined || this.#isLeaving || this.backend === undefined) return;
-    const { statementMs, idleMs } = this.#localLimits ?? this.#limits;
-    if (this.backend.isSuspended && statementMs > 0) {
-      this.#limit(statementMs, () => this.#interrupt('SIGINT'));
-    } else if (!this.isBusy && this.#status !== 'I' && idleMs > 0) {
-      this.#limit(idleMs, () => this.#expire());
-    }
-  }
-
-  /** The connection ends before the reply. */
-  #lose(): void {
-    world().note(`${this.#machine.name} loses a commit reply`);
-    this.#client.resetAndDestroy();
-    this.#leave();
+    const limits = this.#localLimits ?? this.#limits;
+    if (this.backend.isSuspended)
+      this.#limit(limits.statement_timeout, () => this.#interrupt('SIGINT'));
+    else if (!this.isBusy && this.#status !== 'I')
+      this.#limit(limits.idle_in_transaction_session_timeout, () => this.#expire());
   }
 
   #limit(ms: number, end: () => void): void {
+    if (ms === 0) return;
     const run = (): void => {
       this.#timer = undefined;
       end();
@@ -281,9 +262,8 @@ export class Session {
   }
 
   #expire(): void {
-    this.#client.end(
-      errorOf('FATAL', '25P03', 'terminating connection due to idle-in-transaction timeout'),
-    );
+    const reason = 'terminating connection due to idle-in-transaction timeout';
+    this.#client.end(errorOf('FATAL', '25P03', reason));
     this.#leave();
   }
 }
