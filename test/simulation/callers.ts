@@ -1,6 +1,5 @@
 /** Callers of the server, and the responses that they received. */
 import { type Reply, send } from './http.ts';
-import type { CallerKind } from './plan.ts';
 import type { CallerAccount, ChatSeen, Town } from './town.ts';
 import { DefectFound, world } from './world.ts';
 
@@ -12,16 +11,9 @@ export const LIMIT_USD = { capped: 0.004, budgeted: 0.04 } as const;
 /** Requests per minute to each model, of the key of a `limited` caller. */
 export const REQUESTS_PER_MINUTE = 30;
 export const BUDGET = { tag: 'team', value: 'red' } as const;
-export const CREDIT_USD: Readonly<Record<CallerKind, string>> = {
-  steady: '100',
-  keyed: '100',
-  leaver: '100',
-  capped: '100',
-  budgeted: '100',
-  limited: '100',
-  poor: '0.001',
-  payer: '0.01',
-};
+/** The first credit of callers, and of some kinds of them. */
+export const CREDIT_USD = '100';
+export const LITTLE_CREDIT_USD: Readonly<Record<string, string>> = { poor: '0.001', payer: '0.01' };
 /** Small requests get small leases, which are soon empty. Large ones can cost most of their hold. */
 const MAX_TOKENS = [4, 60, 400];
 const PATIENCE_MS = 90_000;

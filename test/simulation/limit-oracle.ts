@@ -10,6 +10,7 @@ import type { ChatSeen, Town } from './town.ts';
 const MINUTE_MS = 60_000;
 /** The servers notify each other of their counts in this time. */
 const NOTIFIED_MS = 1_000;
+
 /** Holds for each minute of each limited key and model. */
 export function minutesHold({ accounts, beginsMs, plan, chats }: Town): void {
   const before = (ends: (kind: FaultKind) => boolean) => {

@@ -4,13 +4,6 @@ import { type HttpMessage, JSON_TYPE, LAST_CHUNK, chunkOf, responseOf, serveHttp
 import { VideoStudio } from './video-studio.ts';
 import { Machine, world } from './world.ts';
 
-export interface ModelFaults {
-  /** One request in so many fails; 0 for none. */
-  failOnce: number;
-  /** Requests wait so long, beside their own time. */
-  slowMs: number;
-}
-
 interface Asked {
   /** Only of embeddings. */
   readonly input?: readonly string[];
@@ -19,6 +12,13 @@ interface Asked {
   readonly max_completion_tokens?: number;
 }
 
+const OVERLOADED = '{"error":{"message":"overloaded"}}';
+const FAILED_RESPONSES: Readonly<Record<string, string>> = {
+  500: responseOf(500, JSON_TYPE, OVERLOADED),
+  429: responseOf(429, JSON_TYPE, OVERLOADED),
+  503: responseOf(503, JSON_TYPE, OVERLOADED),
+  html: responseOf(200, 'text/html', '<html>Bad gateway</html>'),
+};
 const FAILURES = ['500', '429', '503', 'reset', 'hang', 'half', 'html', 'cut stream'] as const;
 const PROMPT_TOKENS = 7;
 const CHAT = { id: 'chatcmpl-1', created: 1, model: 'm' };
@@ -29,7 +29,8 @@ const PAUSES_MS = [30, 30, 1_000];
 export class ModelServer {
   readonly machine: Machine;
   readonly port: number;
-  readonly faults: ModelFaults = { failOnce: 0, slowMs: 0 };
+  /** One request in so many fails; 0 for none. Requests wait so long, beside their own time. */
+  readonly faults = { failOnce: 0, slowMs: 0 };
   readonly #studio = new VideoStudio();
 
   constructor(port: number) {
@@ -57,13 +58,8 @@ export class ModelServer {
     const video = VIDEOS.test(head) ? this.#studio.respond(request, fails()) : undefined;
     if (failure === 'hang') return;
     if (failure === 'reset') return void socket.resetAndDestroy();
-    if (failure === 'html') {
-      return void socket.write(responseOf(200, 'text/html', '<html>Bad gateway</html>'));
-    }
-    if (failure === '500' || failure === '429' || failure === '503') {
-      const reason = '{"error":{"message":"overloaded"}}';
-      return void socket.write(responseOf(Number(failure), JSON_TYPE, reason));
-    }
+    const failed = FAILED_RESPONSES[failure ?? ''];
+    if (failed !== undefined) return void socket.write(failed);
     const asked = video === undefined ? (JSON.parse(body) as Asked) : {}; // sent by our server
     if (asked.stream === true) return stream(socket, asked, failure === 'cut stream');
     const reply = video ?? responseOf(200, JSON_TYPE, JSON.stringify(resultOf(asked)));
@@ -80,22 +76,16 @@ function tokensOf({ max_tokens: most, max_completion_tokens: limit = most ?? 16 
   return random.once(2) ? limit : random.between(1, limit);
 }
 
-function usageOf(completion: number): object {
-  return {
-    prompt_tokens: PROMPT_TOKENS,
-    completion_tokens: completion,
-    total_tokens: PROMPT_TOKENS + completion,
-  };
+function usageOf(completion_tokens: number): object {
+  const total_tokens = PROMPT_TOKENS + completion_tokens;
+  return { prompt_tokens: PROMPT_TOKENS, completion_tokens, total_tokens };
 }
 
 /** Embeddings or a chat. */
 function resultOf(asked: Asked): object {
   if (asked.input !== undefined) {
-    const data = asked.input.map((_, index) => ({
-      object: 'embedding',
-      index,
-      embedding: [0.5, 0.25],
-    }));
+    const vector = { object: 'embedding', index: 0, embedding: [0.5, 0.25] };
+    const data = asked.input.map((_, index) => ({ ...vector, index }));
     const usage = { prompt_tokens: PROMPT_TOKENS, total_tokens: PROMPT_TOKENS };
     return { object: 'list', model: 'e', data, usage };
   }

@@ -11,9 +11,9 @@ import { randomOf } from './random.ts';
 interface FaultType {
   /** How often it is drawn, beside the others. */
   readonly weight: number;
-  /** What it concerns: servers, their disk with SQLite, their database of several servers, or others. */
+  /** The part that fails. Only one server has a disk with its database; several servers share a database. */
   readonly of: 'server' | 'disk' | 'database' | 'network' | 'peer';
-  /** A machine is down, and cannot fail again. */
+  /** Whether a machine is down until the fault ends, and cannot fail again. */
   readonly isDown?: true;
 }
 
@@ -129,11 +129,8 @@ export function planOf(seed: string, durationMs: number, processes = 1): Plan {
   );
   const betweenMs = random.pick(BETWEEN_FAULTS_MS);
   const faults: Fault[] = [];
-  for (
-    let atMs = random.between(1, 2 * betweenMs);
-    atMs < durationMs && faultKinds.length > 0;
-    atMs += random.between(1, 2 * betweenMs)
-  ) {
+  const pauseMs = (): number => random.between(1, 2 * betweenMs);
+  for (let atMs = pauseMs(); atMs < durationMs && faultKinds.length > 0; atMs += pauseMs()) {
     const mostMs = random.pick(LASTS_MS);
     const forMs = random.between(mostMs / 2, mostMs);
     faults.push({ kind: random.pick(faultKinds), atMs, forMs, strength: random.fraction() });

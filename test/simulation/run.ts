@@ -1,7 +1,7 @@
 /** One run: a server, its model servers, a card processor, an operator and callers, under faults. */
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { welcomeOwner } from '../../src/server/stores.ts';
+import { type Stores, welcomeOwner } from '../../src/server/stores.ts';
 import type { Config } from '../../src/config/config.ts';
 import { usdToNano } from '../../src/core/money.ts';
 import { StoreUnavailable } from '../../src/db/db.ts';
@@ -12,6 +12,7 @@ import {
   CREDIT_USD,
   EMBEDDING_MODEL,
   LIMIT_USD,
+  LITTLE_CREDIT_USD,
   MODEL,
   REQUESTS_PER_MINUTE,
   runCaller,
@@ -86,12 +87,10 @@ export class Run extends Town {
       new Machine('director').run(() => {
         this.#direct().then(
           () => (isDone = true),
-          (error: unknown) =>
-            world().fail(error instanceof Error ? error : new Error(String(error))),
+          (error: Error) => world().fail(error),
         );
       });
-      const hasEvents = await world().run(() => isDone);
-      if (!hasEvents) throw new Error('Nothing happens any more, and the run has not ended');
+      await world().run(() => isDone);
     } finally {
       closeDatabases();
       rmSync(this.folder, { recursive: true, force: true });
@@ -121,7 +120,13 @@ export class Run extends Town {
       this.fareboxes.push(farebox);
       await farebox.start();
     }
-    await this.#openAccounts();
+    const { app, machine } = this.fareboxes[0]!.running;
+    await machine.run(async () => {
+      const limits = { starterCreditUsd: '100' };
+      const config = { limits, listen: { host: '127.0.0.1' } } as unknown as Config; // its only members
+      this.owner = (await welcomeOwner(app.stores, config))?.secret ?? '';
+      await this.#openAccounts(app.stores);
+    });
     this.beginsMs = world().nowMs;
     const callers = this.accounts.map((account) =>
       new Machine(account.name).run(() => runCaller(this, account)),
@@ -179,48 +184,45 @@ export class Run extends Town {
     for (const farebox of this.fareboxes) nothingRuns(farebox.running.app);
   }
 
-  async #openAccounts(): Promise<void> {
-    const { app, machine } = this.fareboxes[0]!.running;
-    await machine.run(async () => {
-      const { identity, ledger, store } = app.stores;
-      const limits = { starterCreditUsd: '100' };
-      const config = { limits, listen: { host: '127.0.0.1' } } as unknown as Config; // its only members
-      this.owner = (await welcomeOwner(app.stores, config))?.secret ?? '';
-      for (const plan of this.plan.callers) {
-        const { id: accountId } = await identity.createAccount(plan.name, 'paid');
-        const { kind } = plan;
-        const isLimited = kind === 'capped' || kind === 'budgeted';
-        const usdLimitNano = isLimited ? usdToNano(LIMIT_USD[kind]) : undefined;
-        const limitPeriod = kind === 'capped' ? 'LIFETIME' : 'EPOCH';
-        const { key, secret } = await identity.createKey({
+  async #openAccounts({ identity, ledger, store }: Stores): Promise<void> {
+    for (const plan of this.plan.callers) {
+      const { kind, name: description } = plan;
+      const { id: accountId } = await identity.createAccount(description, 'paid');
+      const hasLimit = kind === 'capped' || kind === 'budgeted';
+      const limit = {
+        usdLimitNano: hasLimit ? usdToNano(LIMIT_USD[kind]) : undefined,
+        diemLimitNano: undefined,
+      };
+      const period = kind === 'capped' ? 'LIFETIME' : 'EPOCH';
+      const { key, secret } = await identity.createKey({
+        accountId,
+        // Settings of a card need an ADMIN key.
+        kind: kind === 'payer' ? 'ADMIN' : 'INFERENCE',
+        description,
+        expiresMs: undefined,
+        limitPeriod: period,
+        modelPrivacy: 'ALL',
+        models: undefined,
+        limits: kind === 'limited' ? { requestsPerMinute: REQUESTS_PER_MINUTE } : {},
+        ...limit,
+      });
+      await store.transaction(async (tx) => {
+        const amountNano = usdToNano(LITTLE_CREDIT_USD[kind] ?? CREDIT_USD);
+        const credit = {
           accountId,
-          // Settings of a card need an ADMIN key.
-          kind: kind === 'payer' ? 'ADMIN' : 'INFERENCE',
-          description: plan.name,
-          expiresMs: undefined,
-          limitPeriod,
-          usdLimitNano,
-          diemLimitNano: undefined,
-          modelPrivacy: 'ALL',
-          models: undefined,
-          limits: kind === 'limited' ? { requestsPerMinute: REQUESTS_PER_MINUTE } : {},
-        });
-        await store.transaction(async (tx) => {
-          await ledger.creditIn(tx, {
-            accountId,
-            amountNano: usdToNano(CREDIT_USD[kind]),
-            from: 'house:operator-credit',
-            kind: 'CREDIT',
-            id: `first-${accountId}`,
-          });
-          if (usdLimitNano === undefined) return;
-          const cap = { accountId, period: limitPeriod, usdLimitNano } as const;
-          await ledger.setCap(tx, { ...cap, id: key.id, diemLimitNano: undefined });
-          if (kind === 'budgeted') await identity.createBudget({ ...cap, ...BUDGET }, tx);
-        });
-        this.accounts.push({ ...plan, accountId, secret });
-      }
-    });
+          amountNano,
+          from: 'house:operator-credit',
+          kind: 'CREDIT',
+        } as const;
+        await ledger.creditIn(tx, { ...credit, id: `first-${accountId}` });
+        const { usdLimitNano } = limit;
+        if (usdLimitNano === undefined) return;
+        await ledger.setCap(tx, { accountId, period, id: key.id, ...limit });
+        if (kind === 'budgeted')
+          await identity.createBudget({ accountId, period, usdLimitNano, ...BUDGET }, tx);
+      });
+      this.accounts.push({ ...plan, accountId, secret });
+    }
   }
 
   /** Faults of the plan, in their order; several can be in force. */

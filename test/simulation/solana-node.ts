@@ -72,19 +72,14 @@ export class SolanaNode extends RpcNode<SolanaBlock, Solana> {
   #account(key: string): object | null {
     const units = this.head.balances.get(key);
     if (units === undefined && key !== SOLANA_USDC) return null;
-    const data = Buffer.alloc(units === undefined ? MINT_BYTES : TOKEN_ACCOUNT_BYTES);
+    const bytes = Buffer.alloc(units === undefined ? MINT_BYTES : TOKEN_ACCOUNT_BYTES);
     // The decimals of the mint, and the states of both.
-    if (units === undefined) data.set([6, 1], 44);
-    else data.writeBigUInt64LE(units, AMOUNT_OFFSET);
-    if (units !== undefined) data[108] = 1;
-    return {
-      lamports: RICH,
-      owner: TOKEN_PROGRAM,
-      executable: false,
-      rentEpoch: 0,
-      space: data.length,
-      data: [data.toString('base64'), 'base64'],
-    };
+    if (units === undefined) bytes.set([6, 1], 44);
+    else bytes.writeBigUInt64LE(units, AMOUNT_OFFSET);
+    if (units !== undefined) bytes[108] = 1;
+    const data = [bytes.toString('base64'), 'base64'];
+    const account = { lamports: RICH, owner: TOKEN_PROGRAM, executable: false, rentEpoch: 0 };
+    return { ...account, space: bytes.length, data };
   }
 
   #find(id: string) {

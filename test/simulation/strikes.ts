@@ -1,5 +1,4 @@
 /** The effects of faults. */
-import type { ModelServer } from './model-server.ts';
 import type { Fault } from './plan.ts';
 import type { Moment, Town } from './town.ts';
 import { world } from './world.ts';
@@ -51,11 +50,6 @@ export async function strike(town: Town, { kind, forMs, strength }: Fault): Prom
     await world().sleep(forMs);
     for (const end of ends) end();
   };
-  // A request fails only if each model server fails.
-  const failing = async (some: readonly ModelServer[]): Promise<void> => {
-    const change = { failOnce: Math.ceil(1 + strength * 5) };
-    await Promise.all(some.map((each) => during(each.faults, change)));
-  };
   // Three of four such faults wait for a moment, but not for long.
   const moment = async (wanted: Moment, maxAfterMs: number): Promise<void> => {
     if (random.once(4)) return;
@@ -102,20 +96,14 @@ export async function strike(town: Town, { kind, forMs, strength }: Fault): Prom
       return during(node, { [random.pick(['failOnce', 'cutOnce'])]: Math.ceil(1 + strength * 4) });
     case 'failover':
       return database?.failOver(Math.min(forMs, MAX_DOWN_MS));
-    case 'database pause': {
-      const until = world().nowMs + forMs;
-      for (const each of database?.machines ?? []) each.pausedUntilMs = until;
+    case 'database pause':
+      for (const each of database?.machines ?? []) each.pausedUntilMs = world().nowMs + forMs;
       return;
+    case 'lost commits': {
+      // Other lost replies end the leases of their server.
+      const change = { losesOnce: Math.ceil(1 + strength * 20), losesOnlyCharges: random.once(2) };
+      return database && during(database, change);
     }
-    case 'lost commits':
-      return (
-        database &&
-        during(database, {
-          losesOnce: Math.ceil(1 + strength * 20),
-          // Others end the leases of their server.
-          losesOnlyCharges: random.once(2),
-        })
-      );
     case 'full disk':
       return during(weather, { isFull: true });
     case 'slow disk':
@@ -130,30 +118,26 @@ export async function strike(town: Town, { kind, forMs, strength }: Fault): Prom
       return during(weather, { cutOnce: Math.ceil(5 + strength * 100) });
     case 'lost database': {
       await request();
-      const parted = {
-        from: farebox.machine?.name ?? '',
-        // Without the model servers, a response that has begun breaks off.
-        ...(random.once(2) ? { to: databases } : {}),
-        untilMs: world().nowMs + forMs,
-      };
-      return during(weather, { parted });
+      // Without the model servers, a response that has begun breaks off.
+      const to = random.once(2) ? { to: databases } : {};
+      const from = farebox.machine?.name ?? '';
+      return during(weather, { parted: { from, ...to, untilMs: world().nowMs + forMs } });
     }
     case 'partition': {
       const running = fareboxes.flatMap((each) => each.machine?.name ?? []);
-      const from = one([
-        'model 9001',
-        'model 9002',
-        'card processor',
-        node.machine.name,
-        ...running,
-        ...databases,
-      ]);
+      const peers = ['model 9001', 'model 9002', 'card processor', node.machine.name];
+      const from = one([...peers, ...running, ...databases]);
       return during(weather, { parted: { from, untilMs: world().nowMs + forMs } });
     }
     case 'slow model':
       return during(model.faults, { slowMs: Math.ceil(strength * 20_000) });
-    case 'failing model':
-      return failing(strength < 0.5 ? models : [model]);
+    case 'failing model': {
+      // A request fails only if each model server fails.
+      const failing = strength < 0.5 ? models : [model];
+      const change = { failOnce: Math.ceil(1 + strength * 5) };
+      await Promise.all(failing.map((each) => during(each.faults, change)));
+      return;
+    }
     case 'dead model':
       return during(model.machine, { pausedUntilMs: world().nowMs + forMs });
     case 'card processor': {

@@ -198,32 +198,29 @@ export class World {
     machine.onDeath.clear();
   }
 
-  /** Runs events until `isOver`, or throws the first defect. Returns `false` if no event is left. */
-  async run(isOver: () => boolean): Promise<boolean> {
+  /** Runs events until `isOver`, or throws the first defect. */
+  async run(isOver: () => boolean): Promise<void> {
     await inTurn(() => this.#finishInstant());
-    for (;;) {
+    while (this.defect === undefined && !isOver()) {
       while (this.outsideWork !== undefined && (await this.outsideWork()))
         await inTurn(() => this.#finishInstant());
-      const isOut = await inTurn(() => this.#runEvents(isOver));
-      if (this.defect !== undefined) throw this.defect;
-      if (isOver()) return true;
-      if (isOut) return false;
+      await inTurn(() => this.#runEvents(isOver));
     }
+    if (this.defect !== undefined) throw this.defect;
   }
 
-  /** Runs many instants, or one if real work can belong to it. Returns whether no event is left. */
-  #runEvents(isOver: () => boolean): boolean {
+  /** Runs many instants, or one if real work can belong to it. */
+  #runEvents(isOver: () => boolean): void {
     for (let left = this.outsideWork === undefined ? INSTANTS_PER_TURN : 1; left > 0; left -= 1) {
-      if (this.defect !== undefined || isOver()) return false;
+      if (this.defect !== undefined || isOver()) return;
       const atMs = this.#times.pop();
-      if (atMs === undefined) return true;
+      if (atMs === undefined) throw new DefectFound('Nothing happens any more before the end');
       this.nowMs = atMs;
       const due = this.#events.get(atMs) ?? [];
       this.#events.delete(atMs);
       this.#runAll(due);
       this.#finishInstant();
     }
-    return false;
   }
 
   /** Lets promises, ticks and immediates of this instant finish. */
