@@ -200,7 +200,7 @@ export function replaceEdges(): void {
   for (const output of [process.stdout, process.stderr]) output.on('error', () => undefined);
   replace(globalThis, { ...OWN_TIMERS, Date: WorldDate });
   replace(timers, OWN_TIMERS);
-  replace(timersPromises, { setTimeout: sleepFor, setImmediate: () => sleepFor(0) });
+  replace(timersPromises, { setTimeout: sleepFor });
   replace(performance, { now: () => world().nowMs });
   replace(perfHooks, { monitorEventLoopDelay: emptyHistogram });
   replace(AbortSignal, {

@@ -15,7 +15,6 @@ import { privateKeyToAddress } from 'viem/accounts';
 import { TOKEN_ABI, transferTypedData } from '../../src/payments/evm/chain.ts';
 import { recoverAddress } from '../../src/payments/sign-in/signatures.ts';
 import { Chain } from './chain.ts';
-import { RpcError } from './rpc-node.ts';
 import { world } from './world.ts';
 
 export const USDC = '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913';
@@ -132,7 +131,7 @@ export class EvmChain extends Chain<Block, Transaction> {
       if (transaction.nonce !== next || random.once(4)) continue;
       this.pool.delete(transaction.hash);
       state.nonces.set(transaction.from, next + 1);
-      const logs = transferIfValid(transaction.data, state);
+      const logs = logsAfter(transaction.data, state);
       const isPayment = logs?.[1]?.topics[2] === pad(PAY_TO);
       if (isPayment) this.payments.set(logs[0]!.topics[2]!, BigInt(logs[1]!.data));
       mined.push({ ...transaction, logs });
@@ -159,44 +158,37 @@ function topicsOf(
   return encodeEventTopics({ abi: TOKEN_ABI, eventName, args }) as Hex[]; // none is optional
 }
 
-/** Runs `transferWithAuthorization` on `state`; returns `undefined` for a call that fails. */
-export function transferIfValid(data: Hex, state: State): Log[] | undefined {
-  try {
-    return transfer(data, state);
-  } catch (error) {
-    if (error instanceof RpcError) return undefined;
-    throw error;
-  }
-}
-
-export function transfer(data: Hex, state: State): Log[] {
+/** Runs `transferWithAuthorization` on `state`, or returns why the call fails. */
+export function transfer(data: Hex, state: State): Log[] | string {
   if (data === '0x') return [];
   const { functionName, args } = decodeFunctionData({ abi: TOKEN_ABI, data });
-  if (functionName !== 'transferWithAuthorization')
-    throw new RpcError('execution reverted: unknown function');
+  if (functionName !== 'transferWithAuthorization') return 'unknown function';
   const [from, to, value, validAfter, validBefore, nonce, v, r, s] = args;
   const signature = concat([r, s, numberToHex(v, { size: 1 })]);
   const typed = transferTypedData(OFFER, { from, to, value, validAfter, validBefore, nonce });
   const signer = recoverAddress(hexToBytes(hashTypedData(typed)), hexToBytes(signature));
+  const { balances, used } = state;
   const [payer, receiver] = [from.toLowerCase(), to.toLowerCase()];
-  const balance = state.balances.get(payer) ?? 0n;
+  const balance = balances.get(payer) ?? 0n;
   const { seconds } = world();
   const isInTime = seconds > Number(validAfter) && seconds < Number(validBefore);
-  if (signer !== payer || !isInTime)
-    throw new RpcError('execution reverted: invalid authorization');
-  if (state.used.has(placeOf(from, nonce)))
-    throw new RpcError('execution reverted: authorization is used');
-  if (balance < value) throw new RpcError('execution reverted: balance is too low');
-  state.used.add(placeOf(from, nonce));
-  state.balances.set(payer, balance - value);
-  state.balances.set(receiver, (state.balances.get(receiver) ?? 0n) + value);
+  if (signer !== payer || !isInTime) return 'invalid authorization';
+  if (used.has(placeOf(from, nonce))) return 'authorization is used';
+  if (balance < value) return 'balance is too low';
+  used.add(placeOf(from, nonce));
+  balances.set(payer, balance - value);
+  balances.set(receiver, (balances.get(receiver) ?? 0n) + value);
+  const amount = encodeAbiParameters([{ type: 'uint256' }], [value]);
   return [
     { topics: topicsOf('AuthorizationUsed', { authorizer: from, nonce }), data: '0x' },
-    {
-      topics: topicsOf('Transfer', { from, to }),
-      data: encodeAbiParameters([{ type: 'uint256' }], [value]),
-    },
+    { topics: topicsOf('Transfer', { from, to }), data: amount },
   ];
+}
+
+/** The logs of a transaction; `undefined` if it fails. */
+export function logsAfter(data: Hex, state: State): Log[] | undefined {
+  const logs = transfer(data, state);
+  return typeof logs === 'string' ? undefined : logs;
 }
 
 export function copyOf({ balances, used, nonces }: State): State {

@@ -19,9 +19,9 @@ import {
   OFFER,
   USDC,
   copyOf,
+  logsAfter,
   placeOf,
   transfer,
-  transferIfValid,
 } from './evm-chain.ts';
 import { RpcError, RpcNode } from './rpc-node.ts';
 import { world } from './world.ts';
@@ -92,7 +92,8 @@ export class EvmNode extends RpcNode<Block, EvmChain> {
       const result = this.doesLie !== this.head.used.has(placeOf(...args));
       return encodeFunctionResult({ abi: TOKEN_ABI, functionName, result });
     }
-    transfer(call, copyOf(this.head));
+    const failure = transfer(call, copyOf(this.head));
+    if (typeof failure === 'string') throw new RpcError(`execution reverted: ${failure}`);
     return '0x';
   }
 
@@ -132,7 +133,7 @@ export class EvmNode extends RpcNode<Block, EvmChain> {
     }
     const waiting = this.chain.pool.get(hash);
     if (!this.doesLie || waiting === undefined) return undefined;
-    const logs = transferIfValid(waiting.data, copyOf(this.head));
+    const logs = logsAfter(waiting.data, copyOf(this.head));
     return { block: this.head, mined: { ...waiting, logs } };
   }
 

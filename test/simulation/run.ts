@@ -17,17 +17,17 @@ import {
   REQUESTS_PER_MINUTE,
   runCaller,
 } from './callers.ts';
-import { PAY_TO, REFUND_KEY } from './evm-chain.ts';
 import { MEDIA, closeDatabases } from './disk.ts';
+import { PAY_TO, REFUND_KEY } from './evm-chain.ts';
 import { FareboxMachine } from './farebox-machine.ts';
 import { minutesHold } from './limit-oracle.ts';
 import { booksAreRight, nothingRuns, runIsRight } from './oracles.ts';
 import { operate, payByCard } from './people.ts';
 import { faultType } from './plan.ts';
 import { callNodes } from './rpc-callers.ts';
+import { SOLANA_KEYS } from './solana.ts';
 import { strike } from './strikes.ts';
 import { MODEL_PORTS, Town } from './town.ts';
-import { SOLANA_KEYS } from './solana.ts';
 import { VIDEO_MODEL, VIDEO_USD, makeVideos } from './video-callers.ts';
 import { evmWallet, payByWallet, solanaWallet } from './wallets.ts';
 import { FAIR, Machine, world } from './world.ts';
@@ -43,6 +43,7 @@ const LOOK_EVERY_MS = 30_000;
 /** Both are shorter than many pauses of the plan. */
 const STALLED_MS = 8_000;
 const DEAD_AFTER_SECONDS = 6;
+
 const YAML = ({ stripe, nodes, solana, solanaNodes, database }: Town): string => `
 service: { publicUrl: http://127.0.0.1:${FAREBOX_PORT} }
 discovery: { enabled: false }
