@@ -166,6 +166,8 @@ export interface Rail {
   /** Returns `final` if the authorization was used before the attempt. */
   findPayment(payment: SignedPayment, attempt: Attempt, depth: EvidenceDepth): Promise<Evidence>;
   newestHeight(): Promise<bigint>;
+  /** Tokens that the payer has, in base units. */
+  balanceOf(payment: SignedPayment): Promise<bigint>;
   /** Decimals of the token, read from the chain once. */
   decimals(): Promise<number>;
   /** Unknown transfers to a receiver, in any order. */

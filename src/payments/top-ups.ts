@@ -24,6 +24,7 @@ import { type SignedPayment, invalidPayment } from './payment.ts';
 import { FAILED_ON_CHAIN, REVERTED, SettlementRefused } from './rail.ts';
 import type { Evidence, Paid, Position, Rail, Rebroadcast, Verdict } from './rail.ts';
 import { RevertBackoff } from './revert-backoff.ts';
+import { SentTokens } from './sent-tokens.ts';
 import { OFFER_RECEIPT } from './extensions/signing.ts';
 import type { PaymentServices } from './payment-options.ts';
 import {
@@ -77,10 +78,12 @@ export class TopUps {
     { readonly hash: string; readonly done: Promise<TopUpReceipt> }
   >();
   readonly #backoff: RevertBackoff;
+  readonly #sentTokens: SentTokens;
 
   constructor(options: PaymentServices) {
     this.#options = options;
     this.#backoff = new RevertBackoff(options.clock);
+    this.#sentTokens = new SentTokens(options);
   }
 
   /** Verifies a payment without a row. Throws the same Faults as `pay`. */
@@ -127,6 +130,7 @@ export class TopUps {
       return await this.#options.table.hold(payment.key, () => done);
     } finally {
       this.#running.delete(payment.key);
+      this.#sentTokens.remove(payment);
     }
   }
 
@@ -229,6 +233,7 @@ export class TopUps {
       start === 'send' ? { kind: 'open', attempt: 'none' } : await this.#find(payment, leased);
     for (;;) {
       const { row, refusal, isReverted } = state;
+      if (evidence?.kind === 'paid' || evidence?.kind === 'final') this.#sentTokens.remove(payment);
       if (evidence?.kind === 'paid' && evidence.isConfirmed) {
         return await this.#credit(payment, evidence);
       }
@@ -288,6 +293,9 @@ export class TopUps {
         await this.#release(row, row.failure);
         throw waiting;
       }
+    }
+    if (!(await this.#sentTokens.add(payment, () => rail.balanceOf(payment)))) {
+      throw await this.#leave(payment, row, false);
     }
     const journal = async (transaction: string | null, raw: string | null): Promise<void> => {
       row = await table.journal(payment.key, transaction, raw);

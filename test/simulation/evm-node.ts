@@ -92,6 +92,10 @@ export class EvmNode extends RpcNode<Block, EvmChain> {
       const result = this.doesLie !== this.head.used.has(placeOf(...args));
       return encodeFunctionResult({ abi: TOKEN_ABI, functionName, result });
     }
+    if (functionName === 'balanceOf') {
+      const result = this.head.balances.get(args[0].toLowerCase()) ?? 0n;
+      return encodeFunctionResult({ abi: TOKEN_ABI, functionName, result });
+    }
     const failure = transfer(call, copyOf(this.head));
     if (typeof failure === 'string') throw new RpcError(`execution reverted: ${failure}`);
     return '0x';

@@ -289,6 +289,13 @@ export class EvmRail implements Rail {
     return (await this.sender?.rebroadcast(raw as Hex)) ?? 'dead'; // written by the sender
   }
 
+  async balanceOf({ offer, wallet }: SignedPayment): Promise<bigint> {
+    const address = offer.asset as Hex; // of an offer of this rail
+    const args = [wallet as Hex] as const; // an EVM identity
+    const call = { address, abi: TOKEN_ABI, functionName: 'balanceOf', args } as const;
+    return await this.#client.readContract(call);
+  }
+
   async decimals(): Promise<number> {
     const address = this.offer.asset as Hex; // a valid EVM address
     const call = { address, abi: TOKEN_ABI, functionName: 'decimals' } as const;

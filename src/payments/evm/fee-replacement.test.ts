@@ -1,7 +1,7 @@
 /** Transactions that wait for a lower price, on a private Base: raised, mined once, credited once. */
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
-import { parseTransaction } from 'viem';
+import { parseTransaction, toFunctionSelector } from 'viem';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { rpcError, startAlteredNode } from '../../../test/chains/altered-node.ts';
@@ -15,6 +15,7 @@ import { BASE } from '../networks.ts';
 import { isStuck, listTopUps } from '../top-up-list.ts';
 import { transferArgs, transferHeader } from '../../../test/support/payers.ts';
 import { baseRail, openFixture } from '../../../test/support/payments.ts';
+import { until } from '../../../test/support/until.ts';
 import type { Fixture } from '../../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
@@ -44,6 +45,11 @@ describe('a stuck transaction', () => {
     await node.stop();
     await chain.stop();
   });
+
+  const pendingGas = {
+    address: privateKeyToAccount(gasKey).address,
+    blockTag: 'pending',
+  } as const;
 
   async function open(maxFeeGwei = CAP_GWEI, folder?: string): Promise<Fixture> {
     const base = baseRail({ payTo, rpcUrl: node.url, gasKey, refundKey, maxFeeGwei });
@@ -284,6 +290,41 @@ describe('a stuck transaction', () => {
     await chain.client.setAutomine(true);
     const again = await open(CAP_GWEI, fixture.folder);
     await again.payments.headers.topUp(header);
+    assert.equal(await fixture.balance(wallet), usdToNano(5));
+  });
+
+  test('payments that exceed the balance of their wallet together are not sent together', async () => {
+    const fixture = await open();
+    await mineAt(1n);
+    const { account, wallet, header } = await payment();
+    await chain.setTokens(account.address, 5_000_000n);
+    const headers = [header];
+    for (let more = 0; more < 3; more += 1) headers.push((await payment(account)).header);
+    await chain.setTokens(account.address, 5_000_000n);
+    await chain.client.setAutomine(false);
+    const balanceOf = toFunctionSelector('balanceOf(address)');
+    let waits = 0;
+    node.alter = async ({ method, params }, ask) => {
+      if (method === 'eth_call' && String(Object(params[0]).data).startsWith(balanceOf)) waits += 1;
+      if (method !== 'eth_estimateGas') return await ask();
+      // As geth does; anvil adds the waiting transactions.
+      const call = { method, params: [params[0], 'latest'] };
+      return { result: await chain.client.request(call as never) }; // viem requires the type of the call
+    };
+    const before = await chain.client.getTransactionCount(pendingGas);
+    const sent = async () => (await chain.client.getTransactionCount(pendingGas)) - before;
+    const codes = headers.map((one) =>
+      fixture.payments.headers.topUp(one).then(
+        () => 'credited',
+        (error: Fault) => error.code,
+      ),
+    );
+    await until(async () => (await sent()) > 1 || waits >= 3, 'the other payments');
+    await chain.client.mine({ blocks: 1 });
+    await chain.client.setAutomine(true);
+    const results = (await Promise.all(codes)).toSorted();
+    assert.equal(results.filter((one) => one === 'credited').length, 1, String(results));
+    assert.equal(await sent(), 1, String(results));
     assert.equal(await fixture.balance(wallet), usdToNano(5));
   });
 

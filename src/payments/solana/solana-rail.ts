@@ -164,11 +164,14 @@ export class SolanaRail implements Rail {
     return (await this.#lacksTokens(payment)) ? { ...verdict, reason: INSUFFICIENT } : verdict;
   }
 
+  async balanceOf(payment: SignedPayment): Promise<bigint> {
+    return await tokensOf(this.#opened.nodes.rpc, address(solanaOf(payment).source));
+  }
+
   /** Whether the paying account holds less than it signed; `false` if no node responds. */
   async #lacksTokens(payment: SignedPayment): Promise<boolean> {
-    const source = address(solanaOf(payment).source);
     try {
-      return (await tokensOf(this.#opened.nodes.rpc, source)) < payment.amountUnits;
+      return (await this.balanceOf(payment)) < payment.amountUnits;
     } catch {
       // The verdict keeps the reason of the simulation.
       return false;
