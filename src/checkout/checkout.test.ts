@@ -783,7 +783,7 @@ function cardPayments(fixture: StoreFixture): void {
     assert.equal((await call(farebox, path, { secret: other.secret })).status, 404);
     assert.equal((await call(farebox, path)).status, 402);
     let status = 200;
-    for (let count = 0; count < 15 && status === 200; count += 1) status = (await start(5)).status;
+    for (let count = 0; count < 25 && status === 200; count += 1) status = (await start(5)).status;
     assert.equal(status, 429);
   });
 }
@@ -1077,10 +1077,11 @@ describe('card payments of wallets', () => {
       return (await call(farebox, '/billing/checkout', { headers, body })).status;
     };
     try {
-      const statuses: number[] = [];
-      for (let count = 0; count < 12; count += 1) statuses.push(await pay());
-      assert.deepEqual([statuses[0], statuses.at(-1)], [200, 429]);
-      assert.equal(stripe.sessions.size, 10);
+      let status = 200;
+      // The minute can end between two of them.
+      for (let count = 0; count < 25 && status === 200; count += 1) status = await pay();
+      assert.equal(status, 429);
+      assert.ok(stripe.sessions.size >= 10 && stripe.sessions.size <= 20);
     } finally {
       await farebox.stop();
       await stripe.stop();
