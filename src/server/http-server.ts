@@ -147,7 +147,10 @@ function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): Identi
       const { walletConcurrency, keyConcurrency } = config.current.limits;
       const limit = isWallet ? walletConcurrency : keyConcurrency;
       // Requests with an `Idempotency-Key` continue after a disconnect, and still count.
-      const entering = slots.enter(caller.accountId, limit);
+      // Those with a payment only have slots apart: another shop can have obtained the signature.
+      const isUnproven = isWallet && caller.payment?.limitNano !== undefined;
+      const owner = isUnproven ? `payment:${caller.accountId}` : caller.accountId;
+      const entering = slots.enter(owner, limit);
       if (entering instanceof Promise) {
         return entering.then((leave) => {
           context.leave = leave;

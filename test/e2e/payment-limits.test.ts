@@ -4,6 +4,7 @@
  * in the same request does.
  */
 import assert from 'node:assert/strict';
+import { request } from 'node:http';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { decodePaymentRequiredHeader } from '@x402/core/http';
 import { PaymentRequiredV1Schema } from '@x402/core/schemas';
@@ -13,6 +14,7 @@ import type { PrivateKeyAccount } from 'viem/accounts';
 import { boundNonce } from '../../src/payments/extensions/bound-nonce.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { BASE_CHAIN } from '../chains/anvil.ts';
+import { until } from '../support/until.ts';
 import {
   type WalletFixture,
   assertLedgerIsChain,
@@ -268,6 +270,25 @@ describe('amounts that a payment can spend', () => {
     const unpriced = `${fixture.origin}/api/v1/audio/transcriptions?x402Version=1`;
     const plain = await fetch(unpriced, { method: 'POST', body: form });
     assert.deepEqual((await pricesOf(plain))[0], 100_000);
+  });
+
+  test('open requests with a payment only leave the slots of its wallet to its sign-in', async () => {
+    const account = await customer();
+    const headers = { 'PAYMENT-SIGNATURE': await evmPayment(account) };
+    const open = Array.from({ length: 5 }, () => {
+      const body = { 'content-type': 'application/json', 'content-length': 100 };
+      const sent = request(`${fixture.origin}/api/v1/chat/completions`, {
+        method: 'POST',
+        headers: { ...headers, ...body },
+      });
+      sent.on('error', () => undefined); // it is destroyed below
+      sent.write('{');
+      return sent;
+    });
+    const isFull = async () => (await chat(fixture.origin, headers, '{}')).status === 429;
+    await until(isFull, 'all slots of the payer', 200);
+    assert.equal((await chat(fixture.origin, await signedIn(account))).status, 200);
+    for (const one of open) one.destroy();
   });
 
   test('one payment serves one of several concurrent requests', async () => {
