@@ -103,11 +103,17 @@ export class JobTable extends LeasedTable<VideoJob> {
     return (await this.store.query(sql, [id, this.clock.nowMs(), ageMs])).length === 1;
   }
 
-  /** An account's jobs, newest first, created before `beforeMs`. */
+  /**
+   * At least `limit` of an account's jobs, newest first, created before `beforeMs`: also all jobs of the
+   * millisecond of the last one, so that the next page can begin before it.
+   */
   async list(accountId: string, beforeMs: number, limit: number): Promise<VideoJob[]> {
+    const isListed = `account_id = $1 AND created_ms < $2 AND state <> 'admitting'`;
     return await this.jobs(
-      `SELECT ${JOB_COLUMNS} FROM video_job WHERE account_id = $1 AND created_ms < $2 AND state <> 'admitting'
-       ORDER BY created_ms DESC, id LIMIT $3`,
+      `SELECT ${JOB_COLUMNS} FROM video_job WHERE ${isListed} AND created_ms >= (
+         SELECT min(created_ms) FROM (SELECT created_ms FROM video_job WHERE ${isListed}
+           ORDER BY created_ms DESC LIMIT $3) AS page)
+       ORDER BY created_ms DESC, id`,
       [accountId, beforeMs, limit],
     );
   }

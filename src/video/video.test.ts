@@ -767,6 +767,23 @@ onEachStore('video jobs', (stores) => {
     assert.deepEqual([mine?.id, mine?.state, mine?.quoteNano], [id, 'queued', 350_000_000n]);
   });
 
+  test('pages of the list contain every job, also of one millisecond', async () => {
+    const { video, clock } = await open({ maxOpenJobs: 9 });
+    for (let at = 0; at < 9; at += 1) {
+      await video.queue(jobRequest());
+      if (at % 4 === 3) clock.advance(1);
+    }
+    const seen: string[] = [];
+    let beforeMs: number | undefined = Number.MAX_SAFE_INTEGER;
+    while (beforeMs !== undefined) {
+      const page = await video.list('alice', beforeMs, 3);
+      seen.push(...page.map(({ id }) => id));
+      beforeMs = page.length < 3 ? undefined : page.at(-1)?.createdMs;
+    }
+    assert.equal(new Set(seen).size, 9);
+    assert.equal(seen.length, 9);
+  });
+
   test('the number of open jobs of one caller is limited', async () => {
     const { video } = await open();
     for (let i = 0; i < 3; i += 1) await video.queue(jobRequest());

@@ -267,7 +267,13 @@ const Jobs = z
   .meta({ id: 'VideoJobs' });
 
 export const JobsQuery = z.object({
-  limit: z.coerce.number().int().min(1).max(100).default(20).describe('Items, 1 to 100.'),
+  limit: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(100)
+    .default(20)
+    .describe('Items, 1 to 100; more if several were queued at the time of the last one.'),
   before: z.iso
     .datetime({ offset: true })
     .optional()

@@ -158,9 +158,12 @@ async function setBalance({ sales }: VideoRouteParts, context: RequestContext): 
 async function listJobs({ video }: VideoRouteParts, context: RequestContext): Promise<void> {
   const { limit, before } = readQuery(context, DESCRIPTIONS.JobsQuery);
   const beforeMs = before === undefined ? Number.MAX_SAFE_INTEGER : Date.parse(before);
-  const jobs = await video.list(context.caller.accountId, beforeMs, limit + 1);
-  const data = jobs.slice(0, limit).map(jobItem);
-  await context.json(200, { object: 'list', data, has_more: jobs.length > limit });
+  const { accountId } = context.caller;
+  const jobs = await video.list(accountId, beforeMs, limit);
+  const last = jobs.at(-1);
+  const older = last === undefined ? [] : await video.list(accountId, last.createdMs, 1);
+  const data = jobs.map(jobItem);
+  await context.json(200, { object: 'list', data, has_more: older.length > 0 });
 }
 
 function jobItem(job: VideoJob): object {
