@@ -263,7 +263,7 @@ test('a call waits for a short `Retry-After` and returns a long one', async (t) 
   assert.equal(failure.attempts, 1);
 });
 
-test('a caller is told to wait for an hour at most', async (t) => {
+test('a caller receives a `Retry-After` of an hour at most', async (t) => {
   const { upstream, engines } = await withOne(t);
   for (const wait of ['31536000', '9'.repeat(30), 'Fri, 01 Jan 2038 00:00:00 GMT']) {
     upstream.script.push({ kind: 'status', status: 429, headers: { 'retry-after': wait } });

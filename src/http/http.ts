@@ -446,7 +446,8 @@ export class HttpServer {
       context.addVary(errorVary(context, headers.errorFormats));
     }
     context.setAll(answer.headers);
-    if (keepForRest(context.request)) context.set('connection', 'close');
+    const isSent = (): boolean => context.isSent;
+    if (keepForRest(context.request, isSent)) context.set('connection', 'close');
     try {
       context.setMissing(await this.#parts.refusalHeaders(context, answer.fault));
       await this.#addBalanceHeaders(context);

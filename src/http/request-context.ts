@@ -196,6 +196,11 @@ export class RequestContext implements TryLog {
     this.notes.code = fault.code;
   }
 
+  /** All of the response was passed to the system. */
+  get isSent(): boolean {
+    return this.#response.writableFinished;
+  }
+
   /** Called once when the handler has ended. */
   finish(): void {
     this.#unfinished -= 1;

@@ -162,6 +162,20 @@ describe('a response before the end of the request body', () => {
     socket.destroy();
   });
 
+  test('the last response of a connection ends it although a later request was rejected', async () => {
+    bench.upstream.script.push({ kind: 'answer', afterMs: 100, content: 'Hi' });
+    const { socket, received } = open();
+    const closed = once(socket, 'close');
+    const body = JSON.stringify(chatBody());
+    const chat = headOf('/chat/completions', secret, `content-length: ${body.length}`) + body;
+    // A response to it without a 100 is the last one.
+    const last = 'GET /livez HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\r\n';
+    const later = headOf('/none', secret, 'content-length: 500000') + 'x'.repeat(500_000);
+    socket.write(chat + last + later);
+    await closed;
+    assert.match(received(), /"content":"Hi"[^]*"status":"alive"\}$/);
+  });
+
   test('malformed bytes after a request add none to the stream that it gets', async () => {
     bench.upstream.script.push({ kind: 'stream', chunks: 2, hangAfter: 1 });
     const { socket, received } = open();

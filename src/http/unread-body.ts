@@ -19,17 +19,18 @@ const CLOSE_AFTER_MS = 2 * SECOND_MS;
 /**
  * Called before an error response: keeps the connection open until the rest of the request has been
  * discarded. Returns whether the rest is or may be too long, so that the response has to announce the
- * end of the connection; otherwise a caller would use it again.
+ * end of the connection; otherwise a caller would use it again. `isSent`: whether the response has
+ * been sent; before, an earlier response can end the connection.
  */
-export function keepForRest(request: IncomingMessage): boolean {
+export function keepForRest(request: IncomingMessage, isSent: () => boolean): boolean {
   const { complete, headers, socket } = request;
   if (complete) return false;
   // Node closes a connection with its last response. That of an internal call is no socket.
   if (socket instanceof Socket) {
     const close = (): void => Socket.prototype.destroySoon.call(socket);
     socket.destroySoon = () => {
-      if (request.complete) close();
-      else request.once('end', close);
+      if (isSent() && !request.complete) request.once('end', close);
+      else close();
     };
   }
   const { 'content-length': length, 'transfer-encoding': coding } = headers;
