@@ -44,22 +44,19 @@ export function upstreamBody(
   const given = plan.protocol?.passThrough;
   const own = given?.upstream === protocol ? given : undefined;
   const upstream = UPSTREAMS[protocol];
-  const headers = own?.headers;
-  const path = CHAT_PATHS[protocol];
+  const sent = { upstream, path: CHAT_PATHS[protocol], headers: own?.headers };
   if (own !== undefined && mayPass(plan, prepared)) {
     const body = own.writeRequest({ ...target, refusal });
-    if (body !== undefined || refusal !== undefined) {
-      return { upstream, body, pass: own, path, headers };
-    }
+    if (body !== undefined || refusal !== undefined) return { ...sent, body, pass: own };
   }
   const chat = engineFields(plan.request, target);
   const { cachePrompts } = target.dialect;
   const body = upstream.writeRequest(chat, { own: own?.body, refusal, cachePrompts });
   const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
-  return { upstream, body: bytes, pass: undefined, path, headers };
+  return { ...sent, body: bytes, pass: undefined };
 }
 
-export interface UpstreamInputs {
+interface UpstreamInputs {
   readonly plan: ChatPlan;
   readonly prepared: PreparedAdditions;
   readonly target: EngineTarget;

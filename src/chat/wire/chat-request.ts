@@ -262,16 +262,15 @@ function refuseLonger(fields: JsonObject, name: string, most: number, words = na
 }
 
 function refuseMissingTool({ tools, tool_choice: choice }: ChatBody): void {
-  if (typeof choice !== 'object' && choice !== 'required') return;
-  if (choice === null) return;
-  if (tools === undefined || tools === null || tools.length === 0) {
-    const message =
-      'A tool_choice that requires a call needs tools; send tools or omit tool_choice';
-    throw refuseMember(['tool_choice'], message);
-  }
-  if (choice === 'required') return;
-  if (tools.some((tool) => tool.function.name === choice.function.name)) return;
-  const message = 'The function of tool_choice is not among the tools';
+  const name = typeof choice === 'object' ? choice?.function.name : undefined;
+  if (name === undefined && choice !== 'required') return;
+  const given = tools ?? [];
+  const isThere = name === undefined || given.some((tool) => tool.function.name === name);
+  if (given.length > 0 && isThere) return;
+  const message =
+    given.length === 0
+      ? 'A tool_choice that requires a call needs tools; send tools or omit tool_choice'
+      : 'The function of tool_choice is not among the tools';
   throw refuseMember(['tool_choice'], message);
 }
 
