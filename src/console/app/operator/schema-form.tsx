@@ -57,18 +57,7 @@ export function SchemaField(props: FieldProps) {
     );
   }
   if (schema.type === 'array' && items?.type === 'string') return <LinesField {...props} />;
-  const isNumber = schema.type === 'number' || schema.type === 'integer' || schema.format === 'usd';
-  if (isNumber || schema.type === 'string') {
-    return (
-      <TextField
-        label={name}
-        hint={hint}
-        value={shownText(value)}
-        {...(isNumber ? { inputMode: 'decimal' as const } : {})}
-        onInput={(text) => onChange(isNumber ? numberOf(text) : textOf(text))}
-      />
-    );
-  }
+  if (schema.type === 'string' || isNumber(schema)) return <LineField {...props} />;
   return <JsonField {...props} />;
 }
 
@@ -225,44 +214,61 @@ function ChoiceField({ name, schema, value, onChange }: FieldProps) {
   );
 }
 
+/** Keeps what is typed and not in the value, such as a space at the end. */
+function useText(initial: string, change: (text: string) => void) {
+  const [value, setValue] = useState(initial);
+  const onInput = (text: string): void => {
+    setValue(text);
+    change(text);
+  };
+  return { value, onInput };
+}
+
+function LineField({ name, schema, value, onChange }: FieldProps) {
+  const parse = isNumber(schema) ? numberOf : textOf;
+  const text = useText(shownText(value), (next) => onChange(parse(next)));
+  const kind = isNumber(schema) ? ({ inputMode: 'decimal' } as const) : {};
+  return <TextField {...text} {...kind} label={name} hint={hintOf(schema)} />;
+}
+
 function LinesField({ name, schema, value, onChange }: FieldProps) {
   const lines: readonly unknown[] = Array.isArray(value) ? value : [];
-  const [text, setText] = useState(lines.join('\n'));
+  const text = useText(lines.join('\n'), (next) => {
+    const given = next.split('\n').flatMap((line) => textOf(line) ?? []);
+    onChange(given.length === 0 ? undefined : given);
+  });
   return (
     <TextArea
+      {...text}
       label={name}
       hint={`One per line. ${hintOf(schema)}`}
       rows={Math.min(8, Math.max(2, lines.length + 1))}
-      value={text}
-      onInput={(next) => {
-        setText(next);
-        const given = next.split('\n').flatMap((line) => textOf(line) ?? []);
-        onChange(given.length === 0 ? undefined : given);
-      }}
     />
   );
 }
 
 function JsonField({ name, schema, value, onChange }: FieldProps) {
-  const [text, setText] = useState(value === undefined ? '' : JSON.stringify(value, undefined, 2));
   const [problem, setProblem] = useState<string>();
-  const change = (next: string): void => {
-    setText(next);
+  const initial = value === undefined ? '' : JSON.stringify(value, undefined, 2);
+  const text = useText(initial, (next) => {
     const parsed = jsonOf(next);
     setProblem(parsed === NO_JSON ? 'This is not valid JSON yet.' : undefined);
     if (parsed !== NO_JSON) onChange(parsed);
-  };
+  });
   return (
     <TextArea
+      {...text}
       label={`${name} (JSON)`}
       hint={hintOf(schema)}
       problem={problem}
       class="code"
-      rows={Math.min(14, text.split('\n').length + 1)}
-      value={text}
-      onInput={change}
+      rows={Math.min(14, text.value.split('\n').length + 1)}
     />
   );
+}
+
+function isNumber({ type, format }: Schema): boolean {
+  return type === 'number' || type === 'integer' || format === 'usd';
 }
 
 const NO_JSON = Symbol('no JSON');
