@@ -55,8 +55,9 @@ export async function consolePart(
     await rendered();
   });
   replaceGlobals({ ...page, fetch });
-  // An overlay is a dialog, which the document does not implement.
-  Object.assign(window.Element.prototype, { showModal: () => undefined, close: () => undefined });
+  // The document implements neither dialogs, which overlays are, nor scrolling.
+  const none = (): void => undefined;
+  Object.assign(window.Element.prototype, { showModal: none, close: none, scrollIntoView: none });
   const contents = `import { h, render } from 'preact';
     import { LocationProvider } from 'preact-iso';
     import { session } from '${APP}session.ts';

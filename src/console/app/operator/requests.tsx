@@ -245,10 +245,12 @@ function TextFilters<Name extends string>(props: TextFiltersProps<Name>) {
   const { values, fields, apply, openRequest, clear, children } = props;
   const typed = useSignal<Partial<Record<Name, string>>>({});
   const requestId = useSignal('');
+  const textOf = (name: Name): string => typed.value[name] ?? values[name];
   const submit = (): void => {
     const id = requestId.value.trim();
-    if (id === '') apply(typed.value);
-    else openRequest(id);
+    if (id !== '') return openRequest(id);
+    const changes = fields.map(([name]) => [name, textOf(name).trim()]);
+    apply(Object.fromEntries(changes) as Record<Name, string>); // one entry per field
   };
   return (
     <Form class="filters" label="Filters" submit={submit}>
@@ -258,8 +260,8 @@ function TextFilters<Name extends string>(props: TextFiltersProps<Name>) {
           key={name}
           label={label}
           placeholder={placeholder}
-          value={typed.value[name] ?? values[name]}
-          onInput={(text) => (typed.value = { ...typed.value, [name]: text.trim() })}
+          value={textOf(name)}
+          onInput={(text) => (typed.value = { ...typed.value, [name]: text })}
         />
       ))}
       <SearchField
