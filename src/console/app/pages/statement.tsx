@@ -3,6 +3,7 @@ import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
 import { exactDecimals } from '../format.ts';
 import { TITLE } from '../page-facts.ts';
+import { hasYear } from '../parts/filters.tsx';
 import { TextField } from '../parts/form.tsx';
 import { Empty, Loaded } from '../parts/loaded.tsx';
 import { PageHead } from '../parts/page-head.tsx';
@@ -93,7 +94,7 @@ export function Statement() {
           type="month"
           value={month}
           max={thisMonth()}
-          onInput={(value) => change({ month: value })}
+          onInput={(value) => hasYear(value) && change({ month: value })}
         />
       </div>
       <Loaded from={entries}>

@@ -26,6 +26,11 @@ interface DaysProps {
   readonly change: (changes: { from: string } | { to: string }) => void;
 }
 
+/** Whether the year of a day or month is complete: browsers report 2, 20 and 202 while 2026 is typed. */
+export function hasYear(date: string): boolean {
+  return date === '' || date >= '2000';
+}
+
 /** Without a choice, lists show this many days until today. */
 export const USUAL_DAYS = 30;
 
@@ -44,9 +49,10 @@ export function Days({ from, to, change }: DaysProps) {
               {...attributes}
               type="date"
               value={value}
-              onChange={({ currentTarget: { value: day } }) =>
-                change(name === 'from' ? { from: day } : { to: day })
-              }
+              onChange={({ currentTarget: { value: day } }) => {
+                if (!hasYear(day)) return;
+                change(name === 'from' ? { from: day } : { to: day });
+              }}
             />
           )}
         </Field>
