@@ -20,8 +20,7 @@ import {
 import { MEDIA, closeDatabases } from './disk.ts';
 import { PAY_TO, REFUND_KEY } from './evm-chain.ts';
 import { FareboxMachine } from './farebox-machine.ts';
-import { minutesHold } from './limit-oracle.ts';
-import { booksAreRight, nothingRuns, runIsRight } from './oracles.ts';
+import { booksAreRight, minutesHold, nothingRuns, runIsRight } from './oracles.ts';
 import { operate, payByCard } from './people.ts';
 import { faultType } from './plan.ts';
 import { callNodes } from './rpc-callers.ts';
