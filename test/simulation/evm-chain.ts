@@ -78,7 +78,7 @@ export interface Block extends State {
 }
 
 export class EvmChain extends Chain<Block, Transaction> {
-  /** Of the next block. */
+  /** Authorizations that end in the next block. */
   readonly #cancelled: Cancellation[] = [];
 
   constructor() {

@@ -1,6 +1,5 @@
 /** A connection of a client of the simulated PostgreSQL, with its backend. */
 import type net from 'node:net';
-import type { SimulatedPostgres } from './database.ts';
 import type { Backend } from './postgres-backend.ts';
 import {
   type Message,
@@ -24,11 +23,20 @@ interface Limits {
   readonly idle_in_transaction_session_timeout: number;
 }
 
+/** The part of `SimulatedPostgres` that sessions use. */
+interface Database {
+  readonly losesOnce: number;
+  readonly losesOnlyCharges: boolean;
+  connect(startup: Buffer, place: number, received: (message?: Message) => void): Backend;
+  touch(): void;
+  notified(): void;
+}
+
 export class Session {
   readonly place: number;
   readonly #client: net.Socket;
   readonly #machine: Machine;
-  readonly #database: SimulatedPostgres;
+  readonly #database: Database;
   backend: Backend | undefined;
   #isLeaving = false;
   #isVictim = false;
@@ -54,7 +62,7 @@ export class Session {
   #localLimits: Limits | undefined;
   #timer: Timer | undefined;
 
-  constructor(client: net.Socket, machine: Machine, place: number, database: SimulatedPostgres) {
+  constructor(client: net.Socket, machine: Machine, place: number, database: Database) {
     this.#client = client;
     this.#machine = machine;
     this.place = place;

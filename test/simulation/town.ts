@@ -22,9 +22,9 @@ export interface Seen {
   readonly requestId: string | undefined;
   /** From the usage of the response and the prices of the model. */
   readonly expectedNano: bigint | undefined;
-  /** Whether it is an error of the server itself, not of a model server. */
+  /** True for an error of the server itself, not of a model server. */
   readonly isInternal?: boolean;
-  /** Whether it is a stream that ends with an error. */
+  /** True for a stream that ends with an error. */
   readonly isBroken?: boolean;
 }
 
