@@ -318,7 +318,8 @@ export function takeCost(
   // An account with a debt spends only what is already held.
   const mayTake = held !== undefined || account.debtNano === 0n;
   const free = mayTake ? account.balanceNano - account.heldNano : 0n;
-  const diemNano = least(costNano, held?.dailyNano ?? lateDaily(account));
+  const freeDaily = held?.dailyNano ?? (mayTake ? dailyLeft(account) - account.dailyHeldNano : 0n);
+  const diemNano = least(costNano, freeDaily);
   const dueNano = costNano - diemNano;
   // A command beside the server may have taken what a hold in memory set aside.
   const usdNano = least(held === undefined ? dueNano : smaller(held.usdNano, dueNano), free);
@@ -339,11 +340,6 @@ export function takeCost(
   }
   assert(account.balanceNano >= 0n, 'no balance goes below zero');
   return { usdNano, diemNano };
-}
-
-/** Daily credit that is neither spent nor held. */
-function lateDaily(account: AccountState): bigint {
-  return account.debtNano > 0n ? 0n : dailyLeft(account) - account.dailyHeldNano;
 }
 
 export function setAside(

@@ -118,11 +118,6 @@ export interface Outcome {
   readonly extras?: Readonly<Record<string, unknown>>;
 }
 
-/** Returns the outcome of a request whose result reaches no caller: released instead of charged. */
-export function undelivered(outcome: Outcome): Outcome {
-  return { ...outcome, costNano: ZERO, status: 'failed' };
-}
-
 /** Batch work runs on spare capacity, so per-minute limits do not count it. */
 export const UNCOUNTED: WindowResult & { readonly ok: true } = {
   ok: true,
@@ -152,8 +147,12 @@ export function keptSettle(
     return { outcome, together, whileAway: key === undefined ? 'fail' : 'wait' };
   }
   if (key === undefined) {
-    // The produced part reaches no caller.
-    return { outcome: undelivered(outcome), together, whileAway: 'fail' };
+    // The produced part reaches no caller, so it is released instead of charged.
+    return {
+      outcome: { ...outcome, costNano: ZERO, status: 'failed' },
+      together,
+      whileAway: 'fail',
+    };
   }
   if (outcome.costNano === ZERO) return { outcome, together, whileAway: 'fail' };
   // The response broke off after paid text: a retry is not charged again.

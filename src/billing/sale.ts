@@ -10,7 +10,7 @@ import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Fault } from '../core/faults.ts';
 import { type Log, reasonOf } from '../core/log.ts';
-import { type Nano, ZERO, nano } from '../core/money.ts';
+import { type Nano, ZERO, addNano, nano } from '../core/money.ts';
 import {
   type Hold,
   type HoldResult,
@@ -48,13 +48,7 @@ import {
   UNCOUNTED,
   keptSettle,
 } from './sale-request.ts';
-import {
-  type PaymentTooSmall,
-  placeHold,
-  postedOf,
-  withBudgets,
-  withinPayment,
-} from './take-payment.ts';
+import { type PaymentTooSmall, placeHold, withBudgets, withinPayment } from './take-payment.ts';
 import type { Queryable } from '../db/db.ts';
 import {
   type LimitLog,
@@ -191,7 +185,8 @@ export class Sales {
     const { payment } = caller;
     if (payment?.quote !== undefined) throw await payment.quote(this.#context.minimumCreditNano());
     if (payment !== undefined) return;
-    const postedNano = await postedOf(this.#context, caller.accountId);
+    const { usdNano, diemNano } = await this.#context.ledger.balances(caller.accountId);
+    const postedNano = addNano(usdNano, diemNano);
     if (postedNano >= this.#context.minimumCreditNano()) return;
     const refusal = { ok: false, reason: 'balance', postedNano } as const;
     throw await moneyRefusal(this.#context, caller, ZERO, refusal);

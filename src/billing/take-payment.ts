@@ -6,7 +6,7 @@
  * that is authenticated only by a payment spends at most the signed amount, whatever credit the
  * wallet has.
  */
-import { type Nano, ZERO, addNano, larger, nano, smaller } from '../core/money.ts';
+import { type Nano, ZERO, larger, nano, smaller } from '../core/money.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { BudgetCaps } from './budgets/budgets.ts';
 import type { CreditWaits } from './credit-waits.ts';
@@ -101,14 +101,6 @@ async function planPayment(
 export function withinPayment({ payment }: Caller, amount: Nano): Nano {
   const limitNano = payment?.limitNano;
   return limitNano === undefined ? amount : nano(smaller(amount, limitNano));
-}
-
-export async function postedOf(
-  { ledger }: Pick<PaymentContext, 'ledger'>,
-  accountId: string,
-): Promise<Nano> {
-  const { usdNano, diemNano } = await ledger.balances(accountId);
-  return addNano(usdNano, diemNano);
 }
 
 export async function withBudgets(

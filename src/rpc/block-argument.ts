@@ -13,7 +13,7 @@ import {
 } from '../json/json-skip.ts';
 import { skipValue } from '../json/json-checker.ts';
 import { type Blocks, type Call, hasParams } from './parse-request.ts';
-import { TAGS, HEAD_METHOD, hexNumber, type Network } from './catalogue.ts';
+import { HEAD_METHOD, hexNumber, isTag, type Network } from './catalogue.ts';
 
 /** Longer arguments, such as filters with thousands of addresses, are not read. */
 const MAX_ARGUMENT_BYTES = 65_536;
@@ -83,7 +83,7 @@ function newest(numbers: Numbers): Blocks {
 
 /** Whether a block of a range is a tag whose number all nodes must use. */
 function isFixedTag(block: unknown, number: number | undefined): number is number {
-  return number !== undefined && TAGS.some((tag) => tag === block);
+  return number !== undefined && isTag(block);
 }
 
 /** The params with another text from `start` to `end`. */

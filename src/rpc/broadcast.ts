@@ -22,12 +22,6 @@ const LAST_PLAIN_TYPE = 0x04;
 const RLP_LIST = 0xc0;
 const RLP_LONG_LIST = 0xf7;
 
-function broadcastVerdict(call: Call, error: NodeError): 'known' | 'ask' | 'no' {
-  if (call.method.name !== RAW_BROADCAST) return 'no';
-  if (ALREADY_KNOWN.test(error.message)) return 'known';
-  return NONCE_USED.test(error.message) ? 'ask' : 'no';
-}
-
 /** Sets the result of a raw transaction that the node rejected only because it already has it. */
 export async function acceptKnown(
   attempt: NodeAttempt,
@@ -36,11 +30,12 @@ export async function acceptKnown(
   call: Call,
   error: NodeError,
 ): Promise<void> {
-  const verdict = broadcastVerdict(call, error);
-  if (verdict === 'no') return;
+  if (call.method.name !== RAW_BROADCAST) return;
+  const isKnown = ALREADY_KNOWN.test(error.message);
+  if (!isKnown && !NONCE_USED.test(error.message)) return;
   const hash = transactionHash(body, call);
   if (hash === undefined) return;
-  if (verdict === 'known' || (await hasTransaction(attempt, callIds, call, hash)))
+  if (isKnown || (await hasTransaction(attempt, callIds, call, hash)))
     call.result = Buffer.from(`"${hash}"`);
 }
 

@@ -96,6 +96,11 @@ const WEBSOCKET_NAME =
 /** Tags of blocks for which all nodes must use the same number. */
 export const TAGS = ['finalized', 'safe'] as const;
 export type Tag = (typeof TAGS)[number];
+
+export function isTag(text: unknown): text is Tag {
+  return TAGS.some((tag) => tag === text);
+}
+
 /** The method that returns the newest block. */
 export const HEAD_METHOD: Readonly<Record<Family, string>> = {
   evm: 'eth_blockNumber',

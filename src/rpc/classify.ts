@@ -67,9 +67,11 @@ export function judgeItem(
   return { kind: 'response', outcome: 'error', bytes, span, isNull: false, error: known };
 }
 
+const AUTH_STATUSES = new Set([401, 402, 403, 407]);
+
 export function faultOfStatus(status: number): UpstreamFault {
   if (status === 429) return 'quota';
-  if (status === 401 || status === 402 || status === 403 || status === 407) return 'auth';
+  if (AUTH_STATUSES.has(status)) return 'auth';
   return REJECTING_STATUSES.has(status) ? 'refused' : 'broken';
 }
 
@@ -79,7 +81,7 @@ const REJECTING_STATUSES = new Set([400, 413, 414, 415, 422, 431]);
 function faultOfError(error: NodeError, status: number, family: Family): UpstreamFault | undefined {
   if (status === 429) return 'quota';
   if (CALL_CODES.has(error.code)) return undefined;
-  if (status === 401 || status === 402 || status === 403 || status === 407) return 'auth';
+  if (AUTH_STATUSES.has(status)) return 'auth';
   // A gateway without a working node, or an unspecific server error.
   if (status > 500 || (status === 500 && error.code === -32603)) return 'broken';
   if (QUOTA_CODES.has(error.code)) return 'quota';

@@ -9,7 +9,7 @@
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import { isAny } from '../core/is-any.ts';
 import type { Log } from '../core/log.ts';
-import { type Network, type Tag, TAGS } from './catalogue.ts';
+import { isTag, type Network } from './catalogue.ts';
 import type { ServedHeads } from './served-heads.ts';
 import { TagHeads } from './tag-heads.ts';
 import type { Upstream } from './upstream.ts';
@@ -242,8 +242,4 @@ export class NetworkHead {
     }
     this.#forked = forked;
   }
-}
-
-function isTag(text: string): text is Tag {
-  return TAGS.some((tag) => tag === text);
 }
