@@ -5,7 +5,7 @@
  */
 import { type Nano, nano } from '../../core/money.ts';
 import type { Store } from '../../db/db.ts';
-import { DURABLE_EPOCH } from './row-holds.ts';
+import { DURABLE_EPOCH, IS_LEASE } from './row-holds.ts';
 import type { HoldFigures, Holds } from './records.ts';
 
 export interface AuditDifference {
@@ -129,8 +129,8 @@ const CHECKS: readonly { readonly what: string; readonly sql: string }[] = [
 const FIGURES = `SELECT
   (SELECT count(*) FROM ledger_account) AS accounts,
   (SELECT count(*) FROM ledger_transfer) + (SELECT COALESCE(sum(transfers), 0) FROM ledger_carry) AS transfers,
-  (SELECT count(*) FROM ledger_hold WHERE request_id NOT LIKE 'lease:%') AS holds,
-  (SELECT COALESCE(sum(usd_nano + daily_nano), 0) FROM ledger_hold WHERE request_id LIKE 'lease:%') AS leased,
+  (SELECT count(*) FROM ledger_hold WHERE NOT (${IS_LEASE})) AS holds,
+  (SELECT COALESCE(sum(usd_nano + daily_nano), 0) FROM ledger_hold WHERE ${IS_LEASE}) AS leased,
   (SELECT COALESCE(sum(balance_nano), 0) FROM ledger_account) AS owed,
   (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account) AS debt,
   (SELECT COALESCE(sum(CASE WHEN kind = 'CHARGE' THEN amount_nano ELSE -amount_nano END), 0)
@@ -188,7 +188,7 @@ export async function leasedOf(
   const [row] = await store.query<{ usd: bigint; diem: bigint }>(
     `SELECT COALESCE(sum(usd_nano), 0) AS usd,
       COALESCE(sum(CASE WHEN daily_day = $2 THEN daily_nano ELSE 0 END), 0) AS diem
-     FROM ledger_hold WHERE account_id = $1 AND request_id LIKE 'lease:%'`,
+     FROM ledger_hold WHERE account_id = $1 AND ${IS_LEASE}`,
     [accountId, day],
   );
   return { usdNano: row?.usd ?? 0n, diemNano: row?.diem ?? 0n };
@@ -210,7 +210,7 @@ export async function openHoldFigures(
       COALESCE(sum(amount) FILTER (WHERE is_job), 0) AS amount,
       COALESCE(sum(amount) FILTER (WHERE is_lease), 0) AS leased,
       (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account WHERE debt_nano > 0) AS debt
-     FROM (SELECT request_id LIKE 'lease:%' AS is_lease, epoch_id = '${DURABLE_EPOCH}' AS is_job,
+     FROM (SELECT ${IS_LEASE} AS is_lease, epoch_id = '${DURABLE_EPOCH}' AS is_job,
        usd_nano + daily_nano AS amount FROM ledger_hold) h`,
   );
   const [inMemory, inRows] = [holds.figures(), holds.rowFigures()];

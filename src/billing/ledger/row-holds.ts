@@ -30,6 +30,9 @@ import {
 
 /** The epoch of holds that survive every process: those of queued jobs. */
 export const DURABLE_EPOCH = 'durable';
+/** Prefix of the id of every lease; request ids contain no colon. */
+export const LEASE_PREFIX = 'lease:';
+export const IS_LEASE = `request_id LIKE '${LEASE_PREFIX}%'`;
 
 /**
  * `budget_ids` are the ids of all caps. Rows of earlier versions have the cap of a key in

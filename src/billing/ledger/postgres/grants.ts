@@ -25,6 +25,7 @@ import {
 import type { HoldRequest } from '../records.ts';
 import {
   type HoldRow,
+  IS_LEASE,
   type PlannedHold,
   capsMsOf,
   capsOf,
@@ -36,8 +37,6 @@ import {
 } from '../row-holds.ts';
 import { type States, collected, lockStates, writeStates } from '../states.ts';
 
-/** Prefix of the id of every lease; request ids contain no colon. */
-export const LEASE_PREFIX = 'lease:';
 /** A lease covers at least this many requests of the size of those that need it. */
 const LEAST_REQUESTS = 8n;
 /** A lease covers at most this many, so that other requests of the account find credit. */
@@ -133,7 +132,7 @@ export async function holdersOf(
 ): Promise<string[]> {
   const rows = await tx.query<{ epoch_id: string }>(
     `SELECT DISTINCT epoch_id FROM ledger_hold WHERE account_id = $1
-     AND request_id LIKE '${LEASE_PREFIX}%' AND epoch_id <> $2 AND usd_nano + daily_nano > 0`,
+     AND ${IS_LEASE} AND epoch_id <> $2 AND usd_nano + daily_nano > 0`,
     [accountId, epochId],
   );
   return rows.map((row) => row.epoch_id);

@@ -29,10 +29,9 @@ import type {
   HoldResult,
   Settlement,
 } from '../records.ts';
-import type { PlannedHold } from '../row-holds.ts';
+import { LEASE_PREFIX, type PlannedHold } from '../row-holds.ts';
 import type { Epoch } from './epochs.ts';
 import {
-  LEASE_PREFIX,
   type LeaseGrant,
   type LeaseResult,
   type LeaseWant,
