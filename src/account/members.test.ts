@@ -6,6 +6,7 @@ import {
   type Called,
   type CallOptions,
   call,
+  chatBody,
   startWithEngine,
 } from '../../test/app/call.ts';
 import { startTestApp } from '../../test/app/test-app.ts';
@@ -13,7 +14,8 @@ import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
 import { untilBlocked } from '../../test/databases/waits.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { MEMBER_ROLES, type MemberRole, type SignInRule } from '../config/config.ts';
-import { DAY_MS } from '../core/clock.ts';
+import { until } from '../../test/support/until.ts';
+import { DAY_MS, SECOND_MS } from '../core/clock.ts';
 import type { Member } from '../identity/identity.ts';
 
 const YAML = `
@@ -178,6 +180,44 @@ describe('members', () => {
     const { keyId } = owner.member;
     assert.ok(listed.body.data.every((key: { id: string }) => key.id !== keyId));
     assert.equal((await owner.ask(`/api_keys?id=${keyId}`, { method: 'DELETE' })).status, 400);
+  });
+
+  test('a batch of a member runs no further request after its role was changed', async (t) => {
+    t.after(() => {
+      bench.upstream.otherwise = { kind: 'json', usage: true };
+    });
+    bench.upstream.otherwise = { kind: 'status', status: 503 };
+    const developer = await enter({ account: accountId, role: 'developer' });
+    const line = { custom_id: '1', method: 'POST', url: '/v1/chat/completions', body: chatBody() };
+    const form = new FormData();
+    form.set('purpose', 'batch');
+    form.set('file', new Blob([JSON.stringify(line)]), 'lines.jsonl');
+    const headers = { authorization: `Bearer ${admin}` };
+    const sent = { method: 'POST', headers, body: form };
+    const uploaded = await fetch(`${bench.farebox.url}/files`, sent);
+    const file = (await uploaded.json()) as { id: string };
+    const body = {
+      input_file_id: file.id,
+      endpoint: '/v1/chat/completions',
+      completion_window: '24h',
+    };
+    const { id } = (await developer.ask('/batches', { body })).body;
+    const hasTried = () => {
+      clock.advance(SECOND_MS);
+      return bench.upstream.seen.length > 0;
+    };
+    bench.upstream.seen.length = 0;
+    await until(hasTried, 'a request to the engine');
+    const { members } = bench.farebox.app.stores.identity;
+    await members.setRole(accountId, developer.member.id, 'viewer');
+    const read = async () => {
+      clock.advance(SECOND_MS);
+      return (await call(bench.farebox, `/batches/${id}`, { secret: admin })).body;
+    };
+    // The engine would be tried again for a day.
+    await until(async () => (await read()).status === 'completed', 'the end of the batch');
+    const path = `/files/${(await read()).error_file_id}/content`;
+    assert.match((await call(bench.farebox, path, { secret: admin })).text, /"status_code":403/);
   });
 
   test('an invitation adds one person with its role, for its address, until it expires', async () => {

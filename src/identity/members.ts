@@ -275,6 +275,12 @@ export class Members {
     }));
   }
 
+  /** The member that acts through a key. */
+  async ofKey(keyId: string): Promise<Member | undefined> {
+    const sql = `SELECT ${MEMBER_COLUMNS} FROM identity_member WHERE key_id = $1`;
+    return (await this.#parts.store.query(sql, [keyId])).map(memberOf)[0];
+  }
+
   /** Oldest first. */
   async list(accountId: string): Promise<Member[]> {
     const sql = `SELECT ${MEMBER_COLUMNS} FROM identity_member WHERE account_id = $1

@@ -167,6 +167,9 @@ async function callerOf(
 ): Promise<Caller> {
   const wallet = walletOfAccount(accountId);
   if (keyId === '' && wallet !== undefined) return await wallets.callerOfWallet(wallet, capId);
-  const caller = await stores.identity.keys.callerOfId(keyId);
+  const { keys, members } = stores.identity;
+  const known = await keys.callerOfId(keyId);
+  const member = known.keyKind === 'MEMBER' ? await members.ofKey(keyId) : undefined;
+  const caller = member === undefined ? known : { ...known, member };
   return wallets.withStake === undefined ? caller : await wallets.withStake(caller);
 }
