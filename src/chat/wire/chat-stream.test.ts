@@ -534,6 +534,14 @@ test('an event without an end has a limit', () => {
   assert.equal(stream.failure?.code, 'broken_stream');
 });
 
+test('a chunk that is nested too deeply to be written ends the stream, and is not counted', () => {
+  const deep = '{"a":'.repeat(20_000) + '1' + '}'.repeat(20_000);
+  const choice = JSON.stringify(delta({ content: 'Hello' })).replace('null', deep);
+  const { stream, text } = run(`data: {"choices":[${choice}]}\n\n`);
+  assert.equal(stream.failure?.code, 'broken_stream');
+  assert.deepEqual([text, stream.hasShownText, stream.tally.contentBytes], ['', false, 0]);
+});
+
 test('think blocks are removed from every choice, however they are cut', () => {
   const words = ['<thi', 'nk>se', 'cret</th', 'ink>\n\nHello', ' <b', '>', ' end<'];
   const source = [

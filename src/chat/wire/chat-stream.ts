@@ -19,7 +19,9 @@ import {
   type TextLayout,
 } from './chunk-layout.ts';
 import type { SearchRound } from './search-calls.ts';
+import { skipValue } from '../../json/json-checker.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { DEPTH_EXCEEDED } from '../../json/json-skip.ts';
 import { parsedJsonObject } from '../../json/json-text.ts';
 import {
   addTally,
@@ -277,7 +279,7 @@ export class ChatStream {
       return;
     }
     const chunk = parsedJsonObject(text);
-    if (chunk === undefined) {
+    if (chunk === undefined || isTooDeep(text)) {
       this.failure = BROKEN_STREAM;
       return;
     }
@@ -413,7 +415,15 @@ interface RewrittenLayout {
 }
 
 const MAX_LEARNED = 32;
+/** `JSON.stringify` fails on thousands of levels; a chunk has a few. */
+const MAX_DEPTH = 1_024;
 const NO_CHOICES: readonly JsonObject[] = [];
+
+function isTooDeep(text: string): boolean {
+  // Each level takes two characters.
+  if (text.length <= 2 * MAX_DEPTH) return false;
+  return skipValue(Buffer.from(text), 0, MAX_DEPTH) === DEPTH_EXCEEDED;
+}
 
 function hasText(choice: JsonObject): boolean {
   return isJsonObject(choice['delta']) && outputBytes(tallyOf(choice['delta'])) > 0;
