@@ -14,6 +14,7 @@ import {
   promptCacheKey,
   temperature,
   topP,
+  verbosity,
 } from '../wire/request-fields.ts';
 
 const MAX_TOP_LOGPROBS = 20;
@@ -79,10 +80,7 @@ export const ResponsesBody = z.looseObject({
         .looseObject({ type: z.string().describe('Kind of the format. Default `text`.') })
         .nullish()
         .describe('`text`, `json_object`, or `json_schema` with `name`, `schema` and `strict`.'),
-      verbosity: z
-        .enum(['low', 'medium', 'high', 'auto'])
-        .nullish()
-        .describe('Length of the output.'),
+      verbosity: verbosity.describe('Length of the output.'),
     })
     .nullish()
     .describe('Options of the text.'),

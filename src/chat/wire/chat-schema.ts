@@ -19,6 +19,7 @@ import {
   temperature,
   topK,
   topP,
+  verbosity as anyVerbosity,
 } from './request-fields.ts';
 import { SvcParametersInput } from './svc-parameters.ts';
 
@@ -237,10 +238,7 @@ export const ResponseFormat = z.discriminatedUnion('type', [
 ]);
 export type ResponseFormat = z.infer<typeof ResponseFormat>;
 
-const verbosity = z
-  .enum(['low', 'medium', 'high', 'auto'])
-  .nullish()
-  .describe('Length of the output, if supported.');
+const verbosity = anyVerbosity.describe('Length of the output, if supported.');
 const effort = z.enum(REASONING_EFFORTS).nullish().describe('Reasoning effort.');
 
 export const ChatBody = z.looseObject({

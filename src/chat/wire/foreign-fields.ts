@@ -4,7 +4,8 @@
  */
 import { canonicalMessages } from './foreign-messages.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import { withoutNulls } from '../../json/json-text.ts';
+import { jsonObjects, withoutNulls } from '../../json/json-text.ts';
+import { functionName } from './chat-choice.ts';
 import { takeParameters } from './svc-parameters.ts';
 import { refuseMember } from '../../json/validation.ts';
 
@@ -117,8 +118,8 @@ function rewriteTools(fields: Fields): Fields {
 /** The allowed ones of the tools, and the mode as the choice. */
 function allowedTools(allowed: unknown, tools: unknown): Fields {
   const { mode, tools: listed } = isJsonObject(allowed) ? allowed : {};
-  const names = new Set(Array.isArray(listed) ? listed.map(functionName) : []);
-  const given: readonly unknown[] = Array.isArray(tools) ? tools : [];
+  const names = new Set(jsonObjects(listed).map(functionName));
+  const given = jsonObjects(tools);
   const known = new Set(given.map(functionName));
   const isMode = mode === 'auto' || mode === 'required';
   if (!isMode || names.size === 0 || names.has(undefined) || !names.isSubsetOf(known)) {
@@ -129,11 +130,6 @@ function allowedTools(allowed: unknown, tools: unknown): Fields {
   return { tool_choice: mode, tools: given.filter((tool) => names.has(functionName(tool))) };
 }
 
-function functionName(tool: unknown): string | undefined {
-  const made = isJsonObject(tool) ? tool['function'] : undefined;
-  return isJsonObject(made) && typeof made['name'] === 'string' ? made['name'] : undefined;
-}
-
 function canonicalTool(tool: unknown): unknown {
   if (!isJsonObject(tool)) return tool;
   if (isJsonObject(tool['function'])) {
@@ -142,14 +138,11 @@ function canonicalTool(tool: unknown): unknown {
     if (given['type'] !== undefined && given === tool && made === tool['function']) return tool;
     return { type: 'function', ...given, function: made };
   }
-  const { type, name, description, parameters, input_schema, strict } = tool;
-  const isForeign = type === undefined || type === null || type === 'function' || type === 'custom';
-  if (!isForeign || typeof name !== 'string') return tool;
+  const { type, name, description = null, parameters, input_schema = null, strict = null } = tool;
+  const kind = type ?? 'function';
+  if ((kind !== 'function' && kind !== 'custom') || typeof name !== 'string') return tool;
   const members = { name, description, parameters: parameters ?? input_schema, strict };
-  const given = Object.entries(members).filter(
-    ([, value]) => value !== undefined && value !== null,
-  );
-  return { type: 'function', function: Object.fromEntries(given) };
+  return { type: 'function', function: withoutNulls(members) };
 }
 
 function canonicalChoice(choice: unknown): unknown {

@@ -50,6 +50,8 @@ export function stopsUpTo(most: number) {
     .nullish();
 }
 
+export const verbosity = z.enum(['low', 'medium', 'high', 'auto']).nullish();
+
 export const parallelToolCalls = flag.describe('Whether to allow parallel tool calls.');
 
 export const promptCacheKey = z
