@@ -6,6 +6,7 @@ import { engineToolName, NO_PARAMETERS } from '../agents/engine-values.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { jsonObjects } from '../../json/json-text.ts';
 import { refuseMember } from '../../json/validation.ts';
+import { isSearchTool } from '../wire/svc-parameters.ts';
 import type { MessagesBody, Tool, ToolChoice } from './messages-schema.ts';
 
 export interface ToolOffer {
@@ -31,7 +32,7 @@ export function toolOffer(body: MessagesBody, canSearch: boolean): ToolOffer {
   const named = namedTools(body);
   const functions = given.filter((tool) => isFunction(tool) && isOffered(tool, named, choice));
   const maySearch = canSearch && choice?.type !== 'none';
-  const search = maySearch ? given.find(isSearch) : undefined;
+  const search = maySearch ? given.find(({ type }) => isSearchTool(type)) : undefined;
   const wantsSearch = search !== undefined && isDemanded(search, functions, choice);
   if (!wantsSearch) refuseUnknownChoice(functions, choice);
   return {
@@ -80,10 +81,6 @@ function changedNames(functions: readonly Tool[]): ReadonlyMap<string, string> {
 
 function isFunction({ type, name }: Tool): boolean {
   return typeof name === 'string' && (type ?? 'custom') === 'custom';
-}
-
-function isSearch({ type }: Tool): boolean {
-  return type?.startsWith('web_search') === true;
 }
 
 /** A deferred tool is hidden until it was referenced, called or chosen. */

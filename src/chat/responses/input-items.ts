@@ -10,6 +10,7 @@ import type { Sealer } from '../agents/sealed-text.ts';
 import { engineToolName } from '../agents/engine-values.ts';
 import { textPart, type Transcript } from '../agents/transcript.ts';
 import { AUDIO_FORMATS, type ContentPart } from '../wire/chat-schema.ts';
+import { fileUrl } from '../wire/foreign-messages.ts';
 import { checkPart, type Place } from './check-part.ts';
 
 const MAX_CALL_ID_CHARS = 256;
@@ -201,8 +202,6 @@ function filePart(part: JsonObject, place: Place): ContentPart {
   const { file_data, file_url, filename } = checkPart(FilePart, part, place);
   const given = file_data ?? file_url ?? '';
   if (given === '') throw refuseMember([...place, 'file_data'], 'Expected file_data or file_url');
-  const isUrl = /^(?:data:|https?:\/\/)/i.test(given);
-  // Some clients send bare base64; the format follows from the file name.
-  const url = isUrl ? given : `data:application/octet-stream;base64,${given}`;
+  const url = fileUrl(given, part);
   return { type: 'file', file: { file_data: url, ...(filename ? { filename } : {}) } };
 }

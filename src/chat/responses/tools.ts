@@ -9,6 +9,7 @@ import { jsonObjects } from '../../json/json-text.ts';
 import { refuseMember } from '../../json/validation.ts';
 import { engineToolName, NO_PARAMETERS } from '../agents/engine-values.ts';
 import type { ChatBody, ChatTool } from '../wire/chat-schema.ts';
+import { isSearchTool } from '../wire/svc-parameters.ts';
 import { checkPart, type Place } from './check-part.ts';
 import type { ResponsesBody } from './request-schema.ts';
 
@@ -85,7 +86,7 @@ const SEARCH = 'web search';
 
 function addTool(all: Gathered, tool: JsonObject, place: Place): void {
   const { type } = tool;
-  if (isSearch(type)) {
+  if (isSearchTool(type)) {
     all.echo.push(tool);
     // `false` requests a cached index, which this server does not have.
     all.hasSearch ||= tool['external_web_access'] !== false;
@@ -159,10 +160,10 @@ function choiceOf(choice: NonNullable<ResponsesBody['tool_choice']>, all: Gather
     return { choice: word, isSearch: false, only: undefined };
   }
   const { type } = choice;
-  if (isSearch(type)) return { choice: undefined, isSearch: true, only: undefined };
+  if (isSearchTool(type)) return { choice: undefined, isSearch: true, only: undefined };
   if (type === 'allowed_tools') {
     const listed = jsonObjects(choice['tools']);
-    const only = listed.map((one) => (isSearch(one['type']) ? SEARCH : nameOf(one)));
+    const only = listed.map((one) => (isSearchTool(one['type']) ? SEARCH : nameOf(one)));
     const mode = choice['mode'] === 'required' ? 'required' : 'auto';
     return { choice: mode, isSearch: false, only: new Set(only) };
   }
@@ -181,8 +182,4 @@ function nameOf(tool: JsonObject): string {
   const { name, namespace } = tool;
   if (typeof name !== 'string') return '';
   return engineToolName(name, typeof namespace === 'string' ? namespace : '');
-}
-
-function isSearch(type: unknown): boolean {
-  return typeof type === 'string' && type.startsWith('web_search');
 }

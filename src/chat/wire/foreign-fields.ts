@@ -6,7 +6,7 @@ import { canonicalMessages } from './foreign-messages.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { jsonObjects, withoutNulls } from '../../json/json-text.ts';
 import { functionName } from './chat-choice.ts';
-import { takeParameters } from './svc-parameters.ts';
+import { isSearchTool, takeParameters } from './svc-parameters.ts';
 import { refuseMember } from '../../json/validation.ts';
 
 const ALIASES: readonly (readonly [alias: string, name: string])[] = [
@@ -87,7 +87,7 @@ function rewriteTools(fields: Fields): Fields {
     const kept: unknown[] = [];
     for (const tool of tools as readonly unknown[]) {
       const type = isJsonObject(tool) ? tool['type'] : undefined;
-      if (typeof type === 'string' && type.startsWith('web_search')) {
+      if (isSearchTool(type)) {
         asked['enable_web_search'] = 'auto';
       } else if (type === 'x_search') asked['enable_x_search'] = true;
       else kept.push(canonicalTool(tool));

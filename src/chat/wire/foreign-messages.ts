@@ -220,19 +220,24 @@ function foreignImage(part: JsonObject): JsonObject | undefined {
 
 const HAS_SCHEME = /^[a-z][a-z\d+.-]*:/i;
 
-/** The SDK of OpenAI documents bare base64, whose format follows from the file name. */
 function withDataUrl(part: JsonObject, file: JsonObject): JsonObject | undefined {
   const data = firstText(file['file_data']);
   if (data === undefined || HAS_SCHEME.test(data)) return undefined;
-  return { ...part, file: { ...file, file_data: asUrl(data, file, 'application/octet-stream') } };
+  return { ...part, file: { ...file, file_data: fileUrl(data, file) } };
 }
 
+/** The SDK of OpenAI documents bare base64, whose format follows from the file name. */
+export function fileUrl(data: string, file: JsonObject): string {
+  return asUrl(data, file, FILE_TYPE);
+}
+
+const FILE_TYPE = 'application/octet-stream';
+
 function foreignFile(part: JsonObject): JsonObject | undefined {
-  const data =
-    firstText(part['file_data'], part['file_url']) ?? sourceUrl(part, 'application/octet-stream');
+  const data = firstText(part['file_data'], part['file_url']) ?? sourceUrl(part, FILE_TYPE);
   if (data === undefined) return undefined;
   const filename = firstText(part['filename'], part['title']);
-  const file_data = asUrl(data, part, 'application/octet-stream');
+  const file_data = fileUrl(data, part);
   return { type: 'file', file: filename === undefined ? { file_data } : { filename, file_data } };
 }
 

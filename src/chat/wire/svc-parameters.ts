@@ -118,6 +118,11 @@ function webSearchMode(value: unknown): unknown {
   return value ?? undefined;
 }
 
+/** Whether this type of tool, such as `web_search_preview`, is a search by the server. */
+export function isSearchTool(type: unknown): boolean {
+  return typeof type === 'string' && type.startsWith('web_search');
+}
+
 /**
  * The service parameters of an agent protocol: those of its body, over the search of its hosted
  * search tool.
