@@ -1,6 +1,6 @@
 /**
  * A drawer at the side of the page, or a dialog in its middle. When it closes, the focus returns to
- * the element that opened it, or to the content if that element was removed.
+ * the element that opened it. If that element was removed, it moves to the overlay below or the content.
  */
 import type { ComponentChildren } from 'preact';
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
@@ -51,8 +51,12 @@ export function Overlay({
       // After this render, because the page may replace the opener in the same step.
       setTimeout(() => {
         if (document.activeElement !== document.body) return;
-        const isThere = opener instanceof HTMLElement && opener.isConnected;
-        (isThere ? opener : document.getElementById('content'))?.focus();
+        const isThere =
+          opener instanceof HTMLElement && opener !== document.body && opener.isConnected;
+        const places = document.querySelectorAll<HTMLElement>(
+          '#content, dialog[open] header button',
+        );
+        (isThere ? opener : [...places].at(-1))?.focus();
       });
     };
   }, []);
