@@ -1,6 +1,7 @@
 /**
  * A drawer at the side of the page, or a dialog in its middle. When it closes, the focus returns to
- * the element that opened it. If that element was removed, it moves to the overlay below or the content.
+ * the element that opened it. If that element was removed, it moves to the overlay below or to the
+ * content.
  */
 import type { ComponentChildren } from 'preact';
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
