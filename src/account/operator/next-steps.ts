@@ -56,6 +56,9 @@ const PAYMENT =
   'Nothing, unless many payments fail: then "farebox check" tests the nodes and keys of the chains';
 const NODES_OR_KEY =
   'Run "farebox check": the nodes of the chain must respond, and the key needs funds for fees';
+const ENGINE =
+  'Read the log of the server and that of the engine at the time of the request: the engine sent no usable response';
+const RPC_NODES = 'Run "farebox check": it tests each node in rpc.networks';
 const OF_CALLER = 'Nothing: the caller has to correct the request';
 
 /** By the error code, for requests without a failed try that explains them. */
@@ -86,6 +89,10 @@ const CODE_STEPS: Partial<Record<FaultCode, string>> = {
   MODEL_OVERLOADED:
     'Add a replica, or raise concurrency and maxQueued of the engine: its queue was full',
   MODEL_AT_CAPACITY: 'Add a replica, or raise concurrency of the engine',
+  INFERENCE_FAILED: ENGINE,
+  ASR_UPSTREAM_FAILED: ENGINE,
+  RPC_TIMEOUT: RPC_NODES,
+  RPC_UPSTREAM_FAILED: RPC_NODES,
   RPC_NETWORK_UNAVAILABLE: 'Add a node to the network in rpc.networks: none is healthy',
   SERVICE_UNAVAILABLE:
     'Check the database and its disk: /readyz names the failed part, and the log its reason',
@@ -96,6 +103,10 @@ const CODE_STEPS: Partial<Record<FaultCode, string>> = {
   SETTLEMENT_FAILED: NODES_OR_KEY,
   PAYMENT_VERIFICATION_FAILED: PAYMENT,
   X402_NOT_CONFIGURED: 'Configure payments in farebox.yaml, if wallets should pay',
+  CHECKOUT_NOT_CONFIGURED:
+    'Configure payments.stripe in farebox.yaml, if callers should pay by card',
+  PAYMENT_PROVIDER_UNAVAILABLE:
+    'Read the reason in the log of the server: the card processor did not respond, or rejected its key',
   OPERATOR_KEY_REQUIRED: 'Run "farebox accounts update <account> --operator", if it is an operator',
   UNSUPPORTED_RPC_NETWORK: 'Add the network to rpc.networks, if it should be offered',
   FETCH_FAILED: 'Nothing, unless all addresses fail: then check the outgoing connection and proxy',
