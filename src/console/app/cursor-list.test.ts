@@ -53,6 +53,22 @@ test('the error of a later page ends with its list', async () => {
   render(null, document.body);
 });
 
+test('new items do not remove a later page that is shown', async () => {
+  show('/a');
+  await respond('/a', [2, 1], 'c1');
+  await isShown(2, 1);
+  list?.renew();
+  await respond('/a', [3, 2], 'c2');
+  await isShown(3, 2);
+  list?.more?.();
+  await respond('/a?cursor=c2', [1]);
+  await isShown(3, 2, 1);
+  list?.renew();
+  assert.equal(waiting.has('/a'), false);
+  assert.deepEqual(list?.rows, [3, 2, 1]);
+  render(null, document.body);
+});
+
 test('a later page that arrives after the list has changed is dropped', async () => {
   show('/a');
   await respond('/a', [1, 2], 'c1');

@@ -18,6 +18,8 @@ export interface CursorList<T> {
   readonly moreError: ApiError | undefined;
   /** Loads the next page; `undefined` after the last page. */
   readonly more: (() => void) | undefined;
+  /** Loads the first page again, but not while somebody reads a later one, which would disappear. */
+  readonly renew: () => void;
 }
 
 /** `path`: with its filters, without a cursor. */
@@ -55,6 +57,9 @@ export function useCursorList<T>(path: string): CursorList<T> {
     isLoadingMore,
     moreError,
     more: next === undefined ? undefined : () => void load(),
+    renew: () => {
+      if (later.data.length === 0 && !isLoadingMore) first.reload();
+    },
   };
 }
 

@@ -26,7 +26,7 @@ function Requests() {
   const address = useAddress(...FILTERS);
   const { filters, search, open } = address;
   const list = useCursorList<Receipt>(`/usage/requests${search}`);
-  useRenewal(() => list.first.reload());
+  useRenewal(list.renew);
   return (
     <>
       <ActivityHead
