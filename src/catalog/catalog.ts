@@ -59,12 +59,9 @@ export {
 export { supplierCost, type SuppliedWork } from './supplier-cost.ts';
 
 /** The part of the configuration that the catalog reads; a whole `Config` fits. */
-export type CatalogSettings = Pick<
-  Config,
-  'service' | 'models' | 'defaults' | 'batches' | 'engines'
->;
+type CatalogSettings = Pick<Config, 'service' | 'models' | 'defaults' | 'batches' | 'engines'>;
 
-export interface CatalogOptions {
+interface CatalogOptions {
   readonly settings: CatalogSettings;
   readonly clock: Clock;
   /** If web search is configured, every text model is listed as supporting it. Default `false`. */

@@ -143,7 +143,7 @@ function compileRow(
 }
 
 /** The prices of a model by service tier and time of day, compiled when they are first used. */
-export class PriceVariants {
+class PriceVariants {
   readonly settings: PriceSettings;
   readonly #options: PriceOptions;
   readonly #compiled = new Map<string, Price>();

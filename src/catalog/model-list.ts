@@ -19,7 +19,7 @@ import type { Price } from './compile-price.ts';
 export const LIST_TYPES = [...MODEL_TYPES, 'all', 'code'] as const;
 export type ListType = (typeof LIST_TYPES)[number];
 
-export interface ListedModel {
+interface ListedModel {
   readonly model: CatalogModel;
   readonly traits: readonly string[];
   readonly offline: boolean;

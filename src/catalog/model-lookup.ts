@@ -13,7 +13,7 @@ import { percentDecoded } from '../core/percent-decoding.ts';
 import type { CatalogModel } from './model.ts';
 import { NearestId } from './nearest-id.ts';
 
-export type FoundVia = 'id' | 'trait' | 'alias' | 'tolerant';
+type FoundVia = 'id' | 'trait' | 'alias' | 'tolerant';
 
 interface Found {
   readonly model: CatalogModel;

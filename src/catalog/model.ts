@@ -76,7 +76,7 @@ type Settled =
   | 'maxCompletionTokens';
 
 /** The settings from which the prices of a model are compiled. */
-export interface PricedSettings {
+interface PricedSettings {
   readonly price: PriceSettings | undefined;
   readonly batchPriceFactor: string;
   readonly options: PriceOptions;
@@ -137,7 +137,7 @@ const BATCH_TYPES: ReadonlySet<ModelType> = new Set<BatchType>([
 /** Retired models stay listed for 30 days after their removal, as documented. */
 const LISTED_AFTER_REMOVAL_MS = 30 * DAY_MS;
 
-export interface ModelDefaults {
+interface ModelDefaults {
   readonly serviceName: string;
   readonly startedSeconds: number;
   readonly nowMs: number;

@@ -124,13 +124,13 @@ function tokenCharge(usage: Usage, price: Price): bigint {
 }
 
 /** The rates of a prompt of this length. */
-export function ratesFor(promptTokens: number, { tokens, steps }: Price): TokenRates {
+function ratesFor(promptTokens: number, { tokens, steps }: Price): TokenRates {
   const step = steps?.find(({ above }) => promptTokens > above);
   return step?.rates ?? tokens ?? unpriced('tokens');
 }
 
 /** Tokens of one kind; `rate` is femto-USD per token. */
-export interface TokenLine {
+interface TokenLine {
   readonly kind: TokenPrice;
   readonly count: bigint;
   readonly rate: bigint;

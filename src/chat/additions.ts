@@ -64,7 +64,7 @@ export interface AdditionsPlan extends AdditionBounds {
   readonly paid: (() => void) | undefined;
 }
 
-export interface SocialSearch {
+interface SocialSearch {
   readonly bound: ExtraUse;
   readonly membersFor: (engineId: string) => JsonObject;
 }

@@ -17,7 +17,7 @@ import { refuseOverflow } from './chat-bounds.ts';
 /** Limit for models with an unknown context. */
 const MAX_FILE_TEXT_BYTES = 32_000_000;
 
-export interface ContentInputs {
+interface ContentInputs {
   readonly messages: readonly ChatMessage[];
   readonly model: CatalogModel;
   readonly documents: Pick<Documents, 'extract'>;

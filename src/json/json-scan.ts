@@ -37,15 +37,15 @@ export interface ChildSpan extends Span {
 export type JsonObject = Readonly<Record<string, unknown>>;
 
 /** Deeper documents of callers are rejected, because engines recurse. */
-export const MAX_JSON_DEPTH = 256;
+const MAX_JSON_DEPTH = 256;
 
 /**
  * Limits on parsed documents: parse time depends on the number of parts, not bytes. 30 MB of one
  * string take 10 ms, 30 MB of empty objects 3 s. The first limit allows the maximum number of
  * messages with a part each, the second the longest lists of token ids.
  */
-export const MAX_JSON_NODES = 150_000;
-export const MAX_JSON_ELEMENTS = 2_000_000;
+const MAX_JSON_NODES = 150_000;
+const MAX_JSON_ELEMENTS = 2_000_000;
 
 /** Known bodies have some fifty members; each unknown one costs time. */
 const MAX_TOP_MEMBERS = 1_000;
@@ -62,7 +62,7 @@ export interface Children {
   readonly end: number;
 }
 
-export interface ChildOptions {
+interface ChildOptions {
   /** Not parsed yet: scan the document to its end, and reject it (400) above the limits. */
   readonly isUnchecked?: boolean;
   /** Reads a value and returns the offset after it; `undefined` leaves it to the scanner. */

@@ -77,7 +77,7 @@ interface Scan<Item> {
 type PartScan<Item> = ScanFailure & Pick<Scan<Item>, 'isBatch' | 'items'>;
 export type RequestScan = Scan<RequestSpan>;
 
-export interface ReplyPeek {
+interface ReplyPeek {
   /** The member that came first; `none` if neither begins within the given bytes. */
   readonly first: 'result' | 'error' | 'none';
   readonly idStart: number;

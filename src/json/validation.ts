@@ -6,7 +6,7 @@ import * as z from 'zod';
 import { Fault } from '../core/faults.ts';
 
 /** Bounds the response: a hostile body can have millions of issues. */
-export const MAX_REPORTED_ISSUES = 50;
+const MAX_REPORTED_ISSUES = 50;
 
 export interface FlatIssue {
   readonly code: string;

@@ -8,7 +8,7 @@ const MARK = /\[REF\](\d{1,4})\[\\?\/REF\]/;
 const OPEN_MARK =
   /\[(?:R(?:E(?:F(?:\](?:\d{1,4}(?:\[(?:\\?(?:\/(?:R(?:E(?:F)?)?)?)?)?)?)?)?)?)?)?$/;
 
-export type MarkedPiece = { readonly json: string } | { readonly source: number };
+type MarkedPiece = { readonly json: string } | { readonly source: number };
 
 export class CitationMarks {
   #pending = '';

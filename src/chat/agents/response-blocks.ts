@@ -52,10 +52,7 @@ interface QueuedPiece {
 const SAFE_CALL_ID = /^[A-Za-z0-9_-]{1,64}$/;
 const ONLY_SPACE = /^(?:\s|\\[nrt])*$/;
 
-export interface ResponseBlocksOptions extends Pick<
-  ResponseProtocol,
-  'takenCallIds' | 'newCallId'
-> {
+interface ResponseBlocksOptions extends Pick<ResponseProtocol, 'takenCallIds' | 'newCallId'> {
   readonly writer: ProtocolWriter;
   /** The sources that citation marks refer to; `undefined` if no citations were requested. */
   readonly sources: (() => readonly SearchResult[]) | undefined;

@@ -19,7 +19,7 @@ import { type ChatMessage, type ContentPart, MAX_PARTS_PER_MESSAGE } from '../wi
 type TextPart = Extract<ContentPart, { type: 'text' }>;
 type CacheMark = TextPart['cache_control'];
 
-export interface TranscriptCall {
+interface TranscriptCall {
   readonly id: string;
   readonly name: string;
   readonly arguments: string;

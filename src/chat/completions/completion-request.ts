@@ -105,7 +105,7 @@ export interface CompletionRequest {
   readonly tags: Readonly<Record<string, string>> | undefined;
 }
 
-export interface CompletionBounds {
+interface CompletionBounds {
   readonly promptTokens: number;
   readonly outputTokens: number;
   /** Basis of the bill if the engine reports no usage; ids count as text of usual length. */
@@ -227,7 +227,7 @@ export function completionEstimate(
   return tokensAbout(promptBytes) + Math.min(outputTokens, USUAL_OUTPUT_TOKENS) * madeChoices;
 }
 
-export interface CompletionTarget {
+interface CompletionTarget {
   readonly model: string;
   readonly maxTokens: number;
   /** Scoped to the account; `undefined` if the caller sent none. */

@@ -26,7 +26,7 @@ import { costMembers, type ResponseEnd } from '../wire/chat-response.ts';
 import { messageError } from './message-errors.ts';
 import type { ThinkingShown } from './messages-request.ts';
 
-export interface MessageWriterOptions {
+interface MessageWriterOptions {
   readonly thinking: ThinkingShown;
   readonly stopSequences: readonly string[];
   /** The caller's tool names by the engine's, where they differ. */

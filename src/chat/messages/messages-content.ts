@@ -7,7 +7,7 @@ import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { jsonObjects } from '../../json/json-text.ts';
 import type { ContentPart } from '../wire/chat-schema.ts';
 
-export type BlockPath = readonly (string | number)[];
+type BlockPath = readonly (string | number)[];
 
 export function partsOf(content: unknown, path: BlockPath): ContentPart[] {
   if (typeof content === 'string') return textParts(content);

@@ -9,7 +9,7 @@ import { refuseMember } from '../../json/validation.ts';
 import { isSearchTool } from '../wire/svc-parameters.ts';
 import type { MessagesBody, Tool, ToolChoice } from './messages-schema.ts';
 
-export interface ToolOffer {
+interface ToolOffer {
   readonly fields: JsonObject;
   readonly search: 'on' | 'auto' | undefined;
   readonly maxSearches: number | undefined;

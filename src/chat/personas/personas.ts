@@ -16,7 +16,7 @@ import { type PersonaFile, readPersonaFolder } from './persona-files.ts';
 export { characterRoutes } from './character-routes.ts';
 export { readPersonaFolder } from './persona-files.ts';
 
-export interface PersonasOptions {
+interface PersonasOptions {
   readonly list: readonly PersonaSection[];
   readonly folder?: string | undefined;
   readonly log: Log;

@@ -48,7 +48,7 @@ const FilePart = z.looseObject({
   filename: z.string().nullish(),
 });
 
-export interface ItemReader {
+interface ItemReader {
   readonly transcript: Transcript;
   readonly sealer: Sealer;
   readonly accountId: string;

@@ -38,7 +38,7 @@ import { readTurn, responseIdOf, type Turn } from './turn.ts';
 export { RESPONSES_MIGRATIONS } from './migrations.ts';
 export { StoredTurns } from './stored-turns.ts';
 
-export interface ResponsesParts {
+interface ResponsesParts {
   readonly chat: ChatParts;
   readonly turns: StoredTurns;
   readonly readLarge: ReadLargeJson;

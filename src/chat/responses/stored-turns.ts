@@ -60,7 +60,7 @@ interface SizedRow extends TurnRow {
   readonly size_bytes: bigint;
 }
 
-export interface StoredTurnsParts {
+interface StoredTurnsParts {
   readonly store: Store;
   readonly clock: Clock;
   readonly keepHours: () => number;

@@ -25,7 +25,7 @@ export interface Turn {
   readonly passed: PassedItems;
 }
 
-export interface TurnParts {
+interface TurnParts {
   readonly sealer: Sealer;
   readonly turns: StoredTurns;
   readonly serviceName: string;

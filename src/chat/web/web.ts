@@ -27,7 +27,7 @@ export {
   type SearchResult,
 } from './search-results.ts';
 
-export interface WebOptions {
+interface WebOptions {
   readonly guard: Guard;
   readonly documents: Pick<Documents, 'readPage'>;
   readonly log: Log;

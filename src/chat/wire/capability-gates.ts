@@ -13,7 +13,7 @@ export type ModelAbilities = Pick<
   'id' | 'capabilities' | 'maxCompletionTokens' | 'maxImages' | 'maxVideos'
 >;
 
-export const MAX_VIDEOS_PER_REQUEST = 3;
+const MAX_VIDEOS_PER_REQUEST = 3;
 
 /** Returns the same object unless images were dropped. Throws 400 `INVALID_REQUEST`. */
 export function fitToModel(

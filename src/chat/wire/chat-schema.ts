@@ -129,7 +129,7 @@ function partCaps(context: z.core.ParsePayload<ContentPart[]>): void {
 
 const name = z.string().nullish().describe('Name of the author, for the engine.');
 
-export const UserMessage = z.looseObject({
+const UserMessage = z.looseObject({
   role: z.literal('user').describe('A user message.'),
   content: z
     .union([z.string(), userContent], EXPECTED_CONTENT)
@@ -187,7 +187,7 @@ export type ChatMessage = z.infer<typeof ChatMessage>;
 
 /** Multiplies the hold; clients use far fewer. */
 export const MAX_CHOICES = 128;
-export const MAX_FALLBACKS = 10;
+const MAX_FALLBACKS = 10;
 export const MAX_MESSAGES = 16_384;
 /** Eight times the limit of hosted engines. */
 export const MAX_TOOLS = 1_024;

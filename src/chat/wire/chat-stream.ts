@@ -56,7 +56,7 @@ import {
 } from './stream-events.ts';
 
 /** Writes events of another protocol in place of chunks. */
-export interface OtherEvents {
+interface OtherEvents {
   text(kind: TextKind, json: string, call: number): string;
   choice(choice: JsonObject): string;
   nextRound(): void;

@@ -28,7 +28,7 @@ import type { SseData } from '../../http/sse-events.ts';
 
 export const CHUNK_OBJECT = 'chat.completion.chunk';
 
-export interface ShownFrame {
+interface ShownFrame {
   readonly id: string;
   readonly model: string;
   readonly createdS: number;

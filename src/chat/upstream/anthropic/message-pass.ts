@@ -50,7 +50,7 @@ const OTHER_BETAS =
 const LONG_CONTEXT_BETA = /^context-1m-/;
 const USUAL_CONTEXT_TOKENS = 200_000;
 
-export interface MessagePassOptions {
+interface MessagePassOptions {
   /** The header `anthropic-beta` of the caller. */
   readonly betas: string | undefined;
   /** The context of the sold model, in tokens. */

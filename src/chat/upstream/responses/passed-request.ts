@@ -41,7 +41,7 @@ export interface PassedItems {
   readonly referenced: ReadonlyMap<unknown, JsonObject>;
 }
 
-export interface PassedTarget extends Omit<PassOptions, 'refusal'> {
+interface PassedTarget extends Omit<PassOptions, 'refusal'> {
   readonly serviceName: string;
   /** Whether the engine can read the encrypted reasoning; that of another provider is rejected. */
   readonly hasReasoning: boolean;

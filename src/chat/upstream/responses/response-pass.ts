@@ -15,7 +15,7 @@ import { cutItems, itemsTally, type PassedFrame, shownResponse } from './passed-
 import { type FinishedResponse, PassedStream, type ResponseError } from './passed-stream.ts';
 import { finishOf } from './responses-to-chat.ts';
 
-export interface ResponsePassOptions {
+interface ResponsePassOptions {
   readonly source: ParsedObject;
   readonly items: PassedItems;
   /** Every member of a response, for those that the engine omits. */
