@@ -7,15 +7,15 @@ import type { Documents } from '../../documents/documents.ts';
 import { silentLog } from '../../core/log.ts';
 import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import { Guard } from '../../net/guard.ts';
+import { findUrls } from './find-urls.ts';
+import { shortenQuery } from './search.ts';
 import {
   documentsOf,
-  findUrls,
   pagesPrompt,
   readSearchCall,
   searchPrompt,
   type SearchSettings,
   searchToolMessage,
-  shortenQuery,
   Web,
   webSearchTool,
 } from './web.ts';

@@ -8,7 +8,6 @@ import { findUrls } from './find-urls.ts';
 import { pagesTextBytes, searchTextBytes, type ScrapedPage } from './prompts.ts';
 import { SearchClient, type SearchOutcome, type SearchSettings } from './search.ts';
 
-export { findUrls } from './find-urls.ts';
 export {
   MAX_AUTO_SEARCHES,
   pagesPrompt,
@@ -18,7 +17,7 @@ export {
   searchToolMessage,
   webSearchTool,
 } from './prompts.ts';
-export { SearchClient, type SearchOutcome, type SearchSettings, shortenQuery } from './search.ts';
+export { SearchClient, type SearchOutcome, type SearchSettings } from './search.ts';
 export {
   withCited,
   documentsOf,
