@@ -41,7 +41,6 @@ export {
   type Part,
   type PartCall,
   type PartResult,
-  type Waiting,
   shareDivisor,
 } from './shared-counter/leased-parts.ts';
 export {
