@@ -19,6 +19,7 @@ import {
   type SharedStore,
   type Statement,
   StoreUnavailable,
+  type Waiting,
 } from '../../../db/db.ts';
 import { type CreditKind, type OpenAmounts, freeForAll } from '../../rules.ts';
 import type {
@@ -216,7 +217,7 @@ export class Leases {
     return part;
   }
 
-  #callOf(part: AccountPart, waiting: LeaseCall['waiting']): LeaseCall {
+  #callOf(part: AccountPart, waiting: readonly Waiting<HoldRequest, HoldResult>[]): LeaseCall {
     const losses = this.#losses;
     const { counter, capIds } = part;
     if (part.lease?.isOver === true || (part.lease?.losses ?? losses) !== losses) {
