@@ -1,7 +1,7 @@
 /**
  * Runs the server in a simulated world:
  *
- *   npm run simulate -- --seed 42 --minutes 60
+ *   npm run simulate -- --seed 42 --hours 1
  *   npm run simulate -- --seeds 1000 --minutes 10
  *   npm run simulate -- --plant "settles are not durable" --seeds 1000
  *
@@ -25,6 +25,7 @@ const values = new Command('npm run simulate --')
   .option('--seed <n>', 'the first seed', Number, 1)
   .option('--seeds <n>', 'number of seeds, one after the other', Number, 1)
   .option('--minutes <n>', 'simulated minutes with callers and faults in each run', Number, 10)
+  .option('--hours <n>', 'the same in hours', Number)
   .option('--processes <n>', 'one server on SQLite, or several on one PostgreSQL', Number, 1)
   .option('--plan <file>', 'runs a plan that a failed run has printed')
   .option(
@@ -50,8 +51,9 @@ replaceEdges();
 const { Run } = await import('./run.ts');
 const { resetLibraries } = await import('./libraries.ts');
 
+const minutes = values.hours === undefined ? values.minutes : values.hours * 60;
 for (let seed = values.seed; seed < values.seed + values.seeds; seed += 1) {
-  const plan = givenPlan ?? planOf(String(seed), values.minutes * MINUTE_MS, processes);
+  const plan = givenPlan ?? planOf(String(seed), minutes * MINUTE_MS, processes);
   const startedMs = realMs();
   const { defect, seen, world } = await runPlan(plan, values.trace);
   if (defect !== undefined) {
