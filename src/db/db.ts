@@ -41,6 +41,7 @@ export {
   type Part,
   type PartCall,
   type PartResult,
+  type Waiting,
   shareDivisor,
 } from './shared-counter/leased-parts.ts';
 export {

@@ -35,7 +35,7 @@ export interface Counter<P> {
   returns: number;
 }
 
-interface Waiting<Q, R> {
+export interface Waiting<Q, R> {
   readonly request: Q;
   readonly resolve: (result: R) => void;
   readonly reject: (error: unknown) => void;
