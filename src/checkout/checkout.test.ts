@@ -1058,6 +1058,7 @@ describe('card payments of wallets', () => {
     const stripe = await StripeDouble.start();
     const base = `base: { rpcUrl: "http://127.0.0.1:9", payTo: "0x${'0'.repeat(35)}fa12b", gasKey: "0x${'11'.repeat(32)}" }`;
     const farebox = await startTestApp({ yaml: `payments: { ${base}, ${stripe.yaml()} }` });
+    const body = { amountUsd: 10 };
     const pay = async (): Promise<number> => {
       const { address, signMessage } = privateKeyToAccount(generatePrivateKey());
       const message = createSiweMessage({
@@ -1073,14 +1074,21 @@ describe('card payments of wallets', () => {
       const headers = {
         'sign-in-with-x': Buffer.from(JSON.stringify(proof)).toString('base64'),
       };
-      const body = { amountUsd: 10 };
       return (await call(farebox, '/billing/checkout', { headers, body })).status;
     };
+    const payByKey = async (): Promise<number> => {
+      const { address } = privateKeyToAccount(generatePrivateKey());
+      const accountId = await farebox.app.stores.identity.openWalletAccount(address);
+      const secret = await farebox.key({ accountId });
+      return (await call(farebox, '/billing/checkout', { secret, body })).status;
+    };
     try {
-      let status = 200;
-      // The minute can end between two of them.
-      for (let count = 0; count < 25 && status === 200; count += 1) status = await pay();
-      assert.equal(status, 429);
+      for (const start of [payByKey, pay]) {
+        let status = 200;
+        // The minute can end between two of them.
+        for (let count = 0; count < 25 && status === 200; count += 1) status = await start();
+        assert.equal(status, 429);
+      }
       assert.ok(stripe.sessions.size >= 10 && stripe.sessions.size <= 20);
     } finally {
       await farebox.stop();

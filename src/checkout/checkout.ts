@@ -13,6 +13,7 @@ import { limitRequests } from '../http/limit-requests.ts';
 import { readBody } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Feature, type Route, get, post } from '../http/route.ts';
+import { walletOfAccount } from '../identity/identity.ts';
 import type { CardPayment, CardPayments, ProviderName } from '../payments/cards/cards.ts';
 import { autoTopUpRoutes } from './auto-top-up.ts';
 import { type CardRefundParts, cardRefundRoute } from './card-refunds.ts';
@@ -80,9 +81,9 @@ function checkoutRoutes(parts: CheckoutParts): Route[] {
 async function createCheckout(parts: CheckoutParts, context: RequestContext): Promise<void> {
   const { amountUsd, saveCard, provider } = readBody(context, CreateCheckout);
   const cards = requireCards(parts);
-  const { accountId, wallet } = context.caller;
-  // Everybody can make new wallets.
-  const limited = wallet === undefined ? accountId : context.countedAddress;
+  const { accountId } = context.caller;
+  // Everybody can make new wallets, and keys of their accounts.
+  const limited = walletOfAccount(accountId) === undefined ? accountId : context.countedAddress;
   await limitRequests(parts, `checkout|${limited}`, CHECKOUTS_PER_MINUTE);
   const { payment, url } = await cards.checkout({
     accountId,
