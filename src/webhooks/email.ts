@@ -48,7 +48,7 @@ export function mailAddress(url: string): string | undefined {
 
 export class Mailer {
   readonly #parts: MailerParts;
-  readonly #counts = new Map<string, { readonly day: number; count: number }>();
+  readonly #counts = new Map<string, { readonly day: number; readonly count: number }>();
   readonly #transport: () => Promise<Transport>;
   #opened: Transport | undefined;
 
@@ -122,26 +122,33 @@ export class Mailer {
     this.#opened?.close();
   }
 
-  /** Counts a message. Several accounts must not flood an address, since accounts of wallets are free. */
+  /**
+   * Counts a message, unless its account or its address has the maximum of the day. Several accounts must not
+   * flood an address, since accounts of wallets are free.
+   */
   #exceeded({ accountId }: Delivery, to: string): 'account' | 'address' | undefined {
-    if (!this.#count(accountId)) return 'account';
+    const { perAccountPerDay } = this.#parts.settings;
+    const day = Math.floor(this.#parts.clock.nowMs() / DAY_MS);
     // Addresses with a tag, such as `name+tag@example.com`, belong to one person.
-    return this.#count(to.toLowerCase().replace(/\+[^@]*/, '')) ? undefined : 'address';
+    const address = to.toLowerCase().replace(/\+[^@]*/, '');
+    if (this.#countOf(accountId, day) >= perAccountPerDay) return 'account';
+    if (this.#countOf(address, day) >= perAccountPerDay) return 'address';
+    this.#count(accountId, day);
+    this.#count(address, day);
+    return undefined;
   }
 
-  /** Counts a message of an account or to an address; `false` above the maximum of the day. */
-  #count(name: string): boolean {
-    const { settings, clock } = this.#parts;
-    const day = Math.floor(clock.nowMs() / DAY_MS);
+  #countOf(name: string, day: number): number {
     const known = this.#counts.get(name);
-    const current = known?.day === day ? known : { day, count: 0 };
-    if (current.count >= settings.perAccountPerDay) return false;
-    current.count += 1;
+    return known?.day === day ? known.count : 0;
+  }
+
+  #count(name: string, day: number): void {
+    const count = this.#countOf(name, day) + 1;
     this.#counts.delete(name);
-    this.#counts.set(name, current);
+    this.#counts.set(name, { day, count });
     const [oldest] = this.#counts.keys();
     if (this.#counts.size > MAX_COUNTS && oldest !== undefined) this.#counts.delete(oldest);
-    return true;
   }
 }
 

@@ -218,6 +218,27 @@ signIn: { providers: [{ id: company, label: Company, issuer: 'https://login.exam
     );
   });
 
+  test('messages to an address with too many do not count for its account', async () => {
+    const { secret } = await bench.farebox.account('5', { kind: 'ADMIN' });
+    const last = async (url: string, count: number): Promise<string | null> => {
+      const { body: webhook } = await api('/webhooks', {
+        secret,
+        body: { url, events: ['balance.low'], thresholds: { balanceUsd: 1 } },
+      });
+      for (let sent = 0; sent < count; sent += 1) {
+        clock.advance(11_000);
+        await api(`/webhooks/${webhook.id}/test`, { method: 'POST', secret });
+      }
+      const newest = async () =>
+        (await api(`/webhooks/${webhook.id}/deliveries`, { secret })).body.data[0];
+      await until(async () => (await newest()).status !== 'pending', 'the result');
+      return (await newest()).error;
+    };
+    const full = await last('mailto:victim@elsewhere.example', 9);
+    assert.equal(full, 'An address gets at most 8 e-mails per day');
+    assert.equal(await last('mailto:other@elsewhere.example', 1), null);
+  });
+
   test('the link of a message also ends the messages that wait', async () => {
     const { accountId, secret } = await bench.farebox.account('5', { kind: 'ADMIN' });
     const { body: webhook } = await api('/webhooks', {
