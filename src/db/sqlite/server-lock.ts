@@ -2,6 +2,7 @@
  * Exclusive locks between processes of one machine, each on a file of its own. The operating system
  * releases a lock when its process ends in any way, so there are no stale locks.
  */
+import { existsSync, realpathSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { reasonOf } from '../../core/log.ts';
@@ -16,7 +17,11 @@ export interface ServerLock {
 /** Locks a data folder and its SQLite file, which can be in another folder. */
 export function lockData(folder: string, databaseUrl: string): ServerLock | undefined {
   const paths = [join(folder, 'server.lock')];
-  if (databaseUrl.startsWith('sqlite:')) paths.push(`${databaseUrl.slice('sqlite:'.length)}.lock`);
+  if (databaseUrl.startsWith('sqlite:')) {
+    const file = databaseUrl.slice('sqlite:'.length);
+    // A symbolic link names the same file.
+    paths.push(`${existsSync(file) ? realpathSync(file) : file}.lock`);
+  }
   const locks: ServerLock[] = [];
   const release = (): void => locks.forEach((lock) => lock.release());
   for (const path of paths) {

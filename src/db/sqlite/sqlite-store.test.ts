@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, renameSync, rmSync, statSync } from 'node:fs';
+import { mkdtempSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -17,6 +17,7 @@ import type { FileWork, Queryable } from '../contract.ts';
 import { until } from '../../../test/support/until.ts';
 import { CommitUncertain, ReadTooLong, StoreUnavailable } from '../failures.ts';
 import { MAX_READ_MS } from '../read-turns.ts';
+import { lockData } from './server-lock.ts';
 import { type Flush, type SqliteOptions, SqliteStore, flushFile } from './sqlite-store.ts';
 
 async function withStore(
@@ -303,6 +304,18 @@ test('a thread that cannot be created delays no write', async (t) => {
     t.mock.restoreAll();
     syncBuiltinESMExports();
   }
+});
+
+test('a database file has one lock, also if a symbolic link names it', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-lock-'));
+  const [file, link] = [join(folder, 'x.db'), join(folder, 'link.db')];
+  writeFileSync(file, '');
+  symlinkSync(file, link);
+  const lock = lockData(join(folder, 'one'), `sqlite:${file}`);
+  assert.notEqual(lock, undefined);
+  assert.equal(lockData(join(folder, 'two'), `sqlite:${link}`), undefined);
+  lock?.release();
+  rmSync(folder, { recursive: true });
 });
 
 test('a snapshot sees no later commit, and no write waits for its end', async () => {
