@@ -179,11 +179,17 @@ export class Sales {
     return limitRefusal(modelId, rate, reason, state, nowMs);
   }
 
-  /** Throws 402 below the minimum credit, for use before the price is known. Holds nothing. */
-  async requireCredit(caller: Caller): Promise<void> {
+  /**
+   * Throws 402 below the minimum credit, before work that only callers with credit may cause. Holds
+   * nothing. `priceNano`: the price, if it is known by then.
+   */
+  async requireCredit(
+    caller: Caller,
+    priceNano: Nano = this.#context.minimumCreditNano(),
+  ): Promise<void> {
     // The payment covers at least the minimum top-up, and is taken once the price is known.
     const { payment } = caller;
-    if (payment?.quote !== undefined) throw await payment.quote(this.#context.minimumCreditNano());
+    if (payment?.quote !== undefined) throw await payment.quote(priceNano);
     if (payment !== undefined) return;
     const { usdNano, diemNano } = await this.#context.ledger.balances(caller.accountId);
     const postedNano = addNano(usdNano, diemNano);

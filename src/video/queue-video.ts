@@ -99,7 +99,8 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
   if (request.webhook_url !== undefined && !parts.sendsWebhooks) throw noWebhooks();
   const rate = parts.rateOf(caller, model);
   const counted = await sales.count({ caller, modelId: model.id, rate, tokensEstimate: 0 });
-  if (mediaUrlsOf(request).length > 0) await sales.requireCredit(caller);
+  const media = mediaUrlsOf(request);
+  if (media.length > 0) await sales.requireCredit(caller, priceWithout(media, settings, request));
   // Resolved after rate limiting, so that a caller cannot cause unlimited DNS lookups.
   const { webhook_url: webhookUrl } = request;
   if (webhookUrl !== undefined) await requireCallbackUrl(parts.guard, 'webhook_url', webhookUrl);
@@ -146,6 +147,18 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
   });
   keeper?.kept();
   await context.json(200, response);
+}
+
+/** The price of a request, unless it depends on the length or the size of its media. */
+function priceWithout(
+  media: ReturnType<typeof mediaUrlsOf>,
+  settings: VideoModelSettings,
+  request: VideoQueueRequest,
+): Nano | undefined {
+  const isMeasured =
+    settings.pricing.kind === 'upscale' ||
+    media.some(({ role }) => role.startsWith('reference_video_urls'));
+  return isMeasured ? undefined : quoteVideo(settings, request);
 }
 
 /** The cost at each replica with prices of its supplier; `undefined` if there is none. */

@@ -19,6 +19,22 @@ test('media in the request is decoded only for a caller with credit', async (t) 
   assert.equal(status, 402, text);
 });
 
+test('a client of x402 version 1 gets the price of a video with an image in the request', async (t) => {
+  const bench = await startWithEngine({
+    yaml: `payments: { base: { network: 'eip155:84532', rpcUrl: 'http://127.0.0.1:9', payTo: '0x1111111111111111111111111111111111111111' } }`,
+    model:
+      '  - { id: mover, type: video, replicas: [{ engine: rack1 }], video: { task: image-to-video, durations: [1 gen], pricing: { kind: generation, perGeneration: 0.35 } } }',
+  });
+  t.after(() => bench.stop());
+  const queued = { model: 'mover', prompt: 'p', duration: '1 gen' };
+  for (const image_url of ['data:image/png;base64,AAAA', 'http://127.0.0.1:9/image.png']) {
+    const body = { ...queued, image_url };
+    const priced = await call(bench.farebox, '/video/queue?x402Version=1', { body });
+    assert.equal(priced.status, 402, priced.text);
+    assert.equal(priced.body.accepts[0].maxAmountRequired, '350000');
+  }
+});
+
 test('files that never arrive leave a quote for another caller', async (t) => {
   let reads = 0;
   const site = createServer(() => (reads += 1));
