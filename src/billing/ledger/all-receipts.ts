@@ -83,12 +83,12 @@ async function* daysToRead(
 ): AsyncGenerator<readonly [string, string]> {
   const lastDay = below === undefined ? toDay : Math.min(toDay, dayOfId(below));
   const equal = equalTo({ modelId, engine });
-  // The receipt of a request can be of the day after its id.
-  const range = { fromDay, toDay: lastDay + 1, equal, nowMs };
+  const range = { fromDay: fromDay - 1, toDay: lastDay + 1, equal, nowMs };
   const { until, days } =
     equal.length === 0 ? { until: 0, days: new Set() } : await daysWith(reportReader(store), range);
   for (let day = lastDay; day >= fromDay; day -= 1) {
-    if (day + 1 >= until || days.has(day) || days.has(day + 1)) yield [idAt(day), idAt(day + 1)];
+    const isRead = day + 1 >= until || [day - 1, day, day + 1].some((one) => days.has(one));
+    if (isRead) yield [idAt(day), idAt(day + 1)];
   }
 }
 
@@ -98,9 +98,9 @@ function dayOfId(id: string): number {
 
 /**
  * Lets PostgreSQL read the partitions of these days only. A request can be priced, and so have its
- * receipt, on the day after its id.
+ * receipt, on the day after its id; a video can have it on the day before, by the clock of the database.
  */
 function inDays(from: string, end: string, parameters: Parameter[]): string {
-  const [first, last] = [dayOfId(from), dayOfId(end) + 1];
+  const [first, last] = [dayOfId(from) - 1, dayOfId(end) + 1];
   return `AND day >= $${parameters.push(first)} AND day <= $${parameters.push(last)}`;
 }

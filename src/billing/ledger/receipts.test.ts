@@ -177,6 +177,29 @@ onEachStore('receipts, sums and movements', (fixture) => {
     }
   });
 
+  test('the pages of all accounts contain a receipt of the day before its id', async () => {
+    const store = await fixture.open(LEDGER_MIGRATIONS);
+    const clock = new TestClock();
+    const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
+    const day = dayOf(clock.nowMs());
+    await ledger.prepareDays(day - 1, day + 3);
+    await ledger.openAccount('a');
+    // The database sets the time of a video, and its clock can be behind that of the process.
+    const requestId = systemIds().ordered(clock.nowMs());
+    const { usage, ...rest } = bill(clock, requestId, nano(0n), { accountId: 'a' });
+    const request = { ...rest, usage: { ...usage, createdMs: clock.nowMs() - DAY_MS } };
+    await store.transaction((tx) => ledger.settleIn(tx, request));
+    clock.advance(3 * DAY_MS);
+    await addReportDays({ store, clock, log: silentLog });
+    const { modelId } = usage;
+    const filter = { fromDay: day, toDay: day, nowMs: clock.nowMs(), modelId };
+    const { rows } = await allReceipts(store, filter, { limit: 5 });
+    assert.deepEqual(
+      rows.map((row) => row.request_id),
+      [requestId],
+    );
+  });
+
   test('every filter of the lists of requests is read by an index', async () => {
     const { store, firstDay, clock } = await shared();
     const range = { fromDay: firstDay, toDay: firstDay + DAYS };
