@@ -1,4 +1,4 @@
-/** The end of a passed message at its grant. */
+/** The end of a passed message, by itself or at its grant. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Frame } from '../../../http/stream-writer.ts';
@@ -19,8 +19,9 @@ const END = {
   citations: [],
 };
 
+const FRAME = { id: 'x', model: 'm', createdS: 0, serviceName: 'svc' };
+
 test('only a block that the caller has received is closed at the end of the grant', () => {
-  const frame = { id: 'x', model: 'm', createdS: 0, serviceName: 'svc' };
   const delta = { type: 'text_delta', text: 'x'.repeat(400) };
   for (const [block, isClosed] of [
     [{ type: 'tool_use', id: 'c', name: 'n'.repeat(400), input: {} }, false],
@@ -30,7 +31,7 @@ test('only a block that the caller has received is closed at the end of the gran
       { type: 'content_block_start', index: 0, content_block: block },
       { type: 'content_block_delta', index: 0, delta },
     ];
-    const stream = new PassStream(1, frame);
+    const stream = new PassStream(1, FRAME);
     const shown = new Frame();
     const text = events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join('');
     stream.push(Buffer.from(text), shown);
@@ -39,4 +40,21 @@ test('only a block that the caller has received is closed at the end of the gran
     assert.equal(all.includes('content_block_start'), isClosed);
     assert.equal(all.includes('content_block_stop'), isClosed);
   }
+});
+
+test('a ping behind the last delta of a message keeps its reason', () => {
+  const stream = new PassStream(100, FRAME);
+  const shown = new Frame();
+  const delta = { stop_reason: 'tool_use', stop_sequence: null };
+  const events = [
+    { type: 'message_delta', delta, usage: { output_tokens: 1 } },
+    { type: 'ping' },
+    { type: 'message_stop' },
+  ];
+  const text = events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join('');
+  stream.push(Buffer.from(text), shown);
+  const all = shown.take().toString() + stream.closing(END).toString();
+  const reasons = [...all.matchAll(/"stop_reason":"(\w+)"/g)].map(([, reason]) => reason);
+  assert.deepEqual(reasons, ['tool_use']);
+  assert.match(all, /"type":"ping"/);
 });
