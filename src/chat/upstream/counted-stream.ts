@@ -6,7 +6,6 @@ import type { ReportedUsage } from '../../engines/usage.ts';
 import { SseEvents, type SseData } from '../../http/sse-events.ts';
 import { Frame } from '../../http/stream-writer.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
-import { parsedJsonObject } from '../../json/json-text.ts';
 import {
   addTally,
   mostBytes,
@@ -15,7 +14,7 @@ import {
   type OutputTally,
 } from '../wire/chat-choice.ts';
 import type { ResponseEnd } from '../wire/chat-response.ts';
-import { BROKEN_STREAM, DONE, type EngineFailure } from '../wire/stream-events.ts';
+import { BROKEN_STREAM, DONE, type EngineFailure, parsedEvent } from '../wire/stream-events.ts';
 import type { EngineStream } from './upstream.ts';
 
 export const NO_BYTES = Buffer.alloc(0);
@@ -84,7 +83,7 @@ export abstract class CountedStream implements EngineStream {
   /** Returns `false` if the data is no event. */
   #take(data: SseData, into: Frame): boolean {
     const text = data.bytes.toString('utf8', data.start, data.end);
-    const event = parsedJsonObject(text);
+    const event = parsedEvent(text);
     if (event !== undefined) {
       this.take(event, data, into);
       return true;

@@ -19,9 +19,7 @@ import {
   type TextLayout,
 } from './chunk-layout.ts';
 import type { SearchRound } from './search-calls.ts';
-import { skipValue } from '../../json/json-checker.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import { DEPTH_EXCEEDED } from '../../json/json-skip.ts';
 import { parsedJsonObject } from '../../json/json-text.ts';
 import {
   addTally,
@@ -53,6 +51,7 @@ import {
   engineFailure,
   INTERRUPTED_STREAM,
   eventText,
+  parsedEvent,
 } from './stream-events.ts';
 
 /** Writes events of another protocol in place of chunks. */
@@ -278,8 +277,8 @@ export class ChatStream {
       this.#isDone = true;
       return;
     }
-    const chunk = parsedJsonObject(text);
-    if (chunk === undefined || isTooDeep(text)) {
+    const chunk = parsedEvent(text);
+    if (chunk === undefined) {
       this.failure = BROKEN_STREAM;
       return;
     }
@@ -415,15 +414,7 @@ interface RewrittenLayout {
 }
 
 const MAX_LEARNED = 32;
-/** `JSON.stringify` fails on thousands of levels; a chunk has a few. */
-const MAX_DEPTH = 1_024;
 const NO_CHOICES: readonly JsonObject[] = [];
-
-function isTooDeep(text: string): boolean {
-  // Each level takes two characters.
-  if (text.length <= 2 * MAX_DEPTH) return false;
-  return skipValue(Buffer.from(text), 0, MAX_DEPTH) === DEPTH_EXCEEDED;
-}
 
 function hasText(choice: JsonObject): boolean {
   return isJsonObject(choice['delta']) && outputBytes(tallyOf(choice['delta'])) > 0;

@@ -1,9 +1,23 @@
-/** Error and end events of a chat stream. */
+/** Events of the streams of engines, and the error and end events of a chat stream. */
 import type { Fault } from '../../core/faults.ts';
-import { isJsonObject } from '../../json/json-scan.ts';
+import { skipValue } from '../../json/json-checker.ts';
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { DEPTH_EXCEEDED } from '../../json/json-skip.ts';
+import { parsedJsonObject } from '../../json/json-text.ts';
 
 export const DONE = '[DONE]';
 export const DONE_EVENT = `data: ${DONE}\n\n`;
+
+/** `JSON.stringify` fails on thousands of levels; an event has a few. */
+const MAX_DEPTH = 1_024;
+
+/** Returns the event of a data line; `undefined` if it is no object, or too deep to be written. */
+export function parsedEvent(text: string): JsonObject | undefined {
+  const event = parsedJsonObject(text);
+  // Each level takes two characters.
+  if (event === undefined || text.length <= 2 * MAX_DEPTH) return event;
+  return skipValue(Buffer.from(text.trim()), 0, MAX_DEPTH) === DEPTH_EXCEEDED ? undefined : event;
+}
 
 export function eventText(value: unknown): string {
   return `data: ${JSON.stringify(value)}\n\n`;

@@ -5,9 +5,8 @@
  */
 import { SseEvents, type SseData } from '../../../http/sse-events.ts';
 import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
-import { parsedJsonObject } from '../../../json/json-text.ts';
 import { jsonContent, textOfJson } from '../../agents/response-blocks.ts';
-import { DONE_EVENT, eventText } from '../../wire/stream-events.ts';
+import { DONE_EVENT, eventText, parsedEvent } from '../../wire/stream-events.ts';
 import { CHUNK_START, type UpstreamReader } from '../upstream.ts';
 import { annotationOf, mergedUsage } from './message-members.ts';
 import { encryptedReasoning, signedReasoning } from './reasoning.ts';
@@ -56,7 +55,7 @@ export class MessageReader implements UpstreamReader {
       // An escaped quote or another member needs a parser.
       if (!json.includes('"')) return this.#piece(block, json);
     }
-    const event = parsedJsonObject(bytes.toString('utf8', start, end));
+    const event = parsedEvent(bytes.toString('utf8', start, end));
     return event === undefined ? asLatin1(NOT_JSON) : asLatin1(this.#translated(event));
   }
 

@@ -1,8 +1,9 @@
-/** The end of a passed message, by itself or at its grant. */
+/** Events of messages of an engine, and the end of a message that is passed on. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Frame } from '../../../http/stream-writer.ts';
 import { SVC_PARAMETER_DEFAULTS } from '../../wire/svc-parameters.ts';
+import { MessageReader } from './message-reader.ts';
 import { PassStream } from './pass-stream.ts';
 
 const USAGE = {
@@ -57,4 +58,18 @@ test('a ping behind the last delta of a message keeps its reason', () => {
   const reasons = [...all.matchAll(/"stop_reason":"(\w+)"/g)].map(([, reason]) => reason);
   assert.deepEqual(reasons, ['tool_use']);
   assert.match(all, /"type":"ping"/);
+});
+
+test('an event that is nested too deeply to be written ends the stream', () => {
+  const deep = '{"1":'.repeat(20_000) + '1' + '}'.repeat(20_000);
+  const start = `{"type":"message_start","message":{"usage":{"input_tokens":1},"more":${deep}}}`;
+  const block = `{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c","name":"n","input":${deep}}}`;
+  const end = `{"type":"message_delta","delta":{"stop_reason":"end_turn","more":${deep}}}`;
+  for (const event of [start, block, end]) {
+    const stream = new PassStream(100, FRAME);
+    stream.push(Buffer.from(`data: ${event}\n\n`), new Frame());
+    assert.equal(stream.failure?.code, 'broken_stream');
+    const chunks = new MessageReader().push(Buffer.from(`data: ${event}\n\n`)).toString();
+    assert.match(chunks, /^data: \{"error":/);
+  }
 });

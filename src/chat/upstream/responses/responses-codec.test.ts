@@ -476,6 +476,14 @@ test('a failed response is an interrupted completion, or an error in a stream', 
   }
 });
 
+test('an event that is nested too deeply to be written is an error in a stream', () => {
+  const deep = '{"1":'.repeat(20_000) + '1' + '}'.repeat(20_000);
+  const item = `{"type":"custom_tool_call","call_id":"c","name":"n","input":${deep}}`;
+  const event = `{"type":"response.output_item.added","output_index":0,"item":${item}}`;
+  const chunks = new ResponsesReader().push(Buffer.from(`data: ${event}\n\n`)).toString();
+  assert.match(chunks, /^data: \{"error":.*"broken_stream"/);
+});
+
 test('what is no response, or has not ended, is no completion', () => {
   assert.equal(completionOf({ choices: [] }), undefined);
   assert.equal(completionOf(engineResponse({ output: [], status: 'in_progress' })), undefined);

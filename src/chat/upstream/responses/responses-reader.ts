@@ -5,8 +5,8 @@
  */
 import { SseEvents, type SseData } from '../../../http/sse-events.ts';
 import { isJsonObject, type JsonObject } from '../../../json/json-scan.ts';
-import { jsonObjects, parsedJsonObject } from '../../../json/json-text.ts';
-import { BROKEN_STREAM, DONE_EVENT, eventText } from '../../wire/stream-events.ts';
+import { jsonObjects } from '../../../json/json-text.ts';
+import { BROKEN_STREAM, DONE_EVENT, eventText, parsedEvent } from '../../wire/stream-events.ts';
 import { CHUNK_START, type UpstreamReader } from '../upstream.ts';
 import { textOfJson } from '../../agents/response-blocks.ts';
 import { detailsOf, reasoningText } from './reasoning-details.ts';
@@ -61,7 +61,7 @@ export class ResponsesReader implements UpstreamReader {
     const text = bytes.toString('utf8', start, end);
     const [, index, json] = TEXT_DELTA.exec(text) ?? [];
     if (index !== undefined && json !== undefined) return this.#text(Number(index), json);
-    const event = parsedJsonObject(text);
+    const event = parsedEvent(text);
     if (event === undefined) return text.trim() === '[DONE]' ? '' : this.#fail().toString();
     switch (event['type']) {
       case 'response.created':
