@@ -62,3 +62,18 @@ test('text is counted once, whichever of its events an engine sends', () => {
     assert.equal(streamOf(events).tally.contentBytes, 11);
   }
 });
+
+test('an event on several lines is passed on as one event', () => {
+  const stream = new PassedStream(FRAME, 100, () => {});
+  const shown = new Frame();
+  const response = { status: 'in_progress', output: [] };
+  const delta = { ...PART, type: 'response.output_text.delta', delta: 'Hello' };
+  for (const event of [{ type: 'response.created', response }, delta]) {
+    const lines = JSON.stringify(event, undefined, 1).replaceAll('\n', '\ndata: ');
+    stream.push(Buffer.from(`event: ${event.type}\ndata: ${lines}\n\n`), shown);
+  }
+  const [created = '', passed = '', rest] = shown.take().toString().split('\n\n');
+  assert.match(created, /^event: response\.created\ndata: \{.*"model":"m".*\}$/);
+  assert.equal(passed, `event: ${delta.type}\ndata: ${JSON.stringify(delta)}`);
+  assert.equal(rest, '');
+});

@@ -10,7 +10,7 @@ import { childrenOf, isJsonObject, type JsonObject } from '../../../json/json-sc
 import { jsonObjects } from '../../../json/json-text.ts';
 import { noOutput, outputBytes, type OutputTally, textBytes } from '../../wire/chat-choice.ts';
 import type { ResponseEnd } from '../../wire/chat-response.ts';
-import { engineFailure } from '../../wire/stream-events.ts';
+import { engineFailure, eventText } from '../../wire/stream-events.ts';
 import { CountedStream, NO_BYTES } from '../counted-stream.ts';
 import {
   itemsTally,
@@ -113,8 +113,11 @@ export class PassedStream extends CountedStream {
 
   protected override take(event: JsonObject, data: SseData, into: Frame): void {
     const { type, response, sequence_number: number } = event;
-    const span = data.event ?? data;
-    const bytes = data.bytes.subarray(span.start, span.end);
+    const { event: span } = data;
+    const bytes =
+      span === undefined
+        ? Buffer.from(`event: ${String(type)}\n${eventText(event)}`)
+        : data.bytes.subarray(span.start, span.end);
     if (type === 'error') {
       this.failure = engineFailure(event['error'] ?? event);
     } else if (isJsonObject(response)) {
