@@ -301,7 +301,7 @@ models: [{ id: atlas-24b, aliases: [gpt-4], type: text, context: 4096, price: { 
     assert.equal(beside.code, 1, beside.out);
     assert.match(beside.err, /Another server runs on .* the database sqlite:.*farebox\.db/);
     const moved = await program(other, 'move', '--to', 'postgres://farebox@127.0.0.1:9/farebox');
-    assert.match(moved.err, /^A server uses the data folder/);
+    assert.match(moved.err, /^A server uses the data folder .* or the file of "database": stop it/);
     rmSync(other, { recursive: true });
     assert.equal(await models(server.key), 200);
   });

@@ -31,7 +31,7 @@ change. If the copy is verified, set "database" to the new URL and start the ser
       const lock = lockData(config.dataFolder, config.databaseUrl);
       if (lock === undefined) {
         throw new Error(
-          `A server uses the data folder ${config.dataFolder}: stop it, then run the command again`,
+          `A server uses the data folder ${config.dataFolder} or the file of "database": stop it, then run the command again`,
         );
       }
       try {

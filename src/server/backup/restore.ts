@@ -87,7 +87,9 @@ export async function restoreDatabase(
   const copy = join(folder, 'files', DATABASE_FILE);
   const lock = lockData(config.dataFolder, config.databaseUrl);
   if (lock === undefined) {
-    throw new Error(`A server uses the data folder ${config.dataFolder}: stop it first`);
+    throw new Error(
+      `A server uses the data folder ${config.dataFolder} or the file of "database": stop it first`,
+    );
   }
   try {
     if (config.databaseUrl.startsWith('sqlite:')) await placeFile(config, manifest, copy);
