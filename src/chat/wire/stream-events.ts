@@ -8,15 +8,27 @@ import { parsedJsonObject } from '../../json/json-text.ts';
 export const DONE = '[DONE]';
 export const DONE_EVENT = `data: ${DONE}\n\n`;
 
-/** `JSON.stringify` fails on thousands of levels; an event has a few. */
-const MAX_DEPTH = 1_024;
+/** `JSON.stringify` fails on some thousands of levels; an event has a few. */
+const SAFE_DEPTH = 1_024;
 
 /** Returns the event of a data line; `undefined` if it is no object, or too deep to be written. */
 export function parsedEvent(text: string): JsonObject | undefined {
   const event = parsedJsonObject(text);
   // Each level takes two characters.
-  if (event === undefined || text.length <= 2 * MAX_DEPTH) return event;
-  return skipValue(Buffer.from(text.trim()), 0, MAX_DEPTH) === DEPTH_EXCEEDED ? undefined : event;
+  if (event === undefined || text.length <= 2 * SAFE_DEPTH) return event;
+  const isSafe = skipValue(Buffer.from(text.trim()), 0, SAFE_DEPTH) !== DEPTH_EXCEEDED;
+  return isSafe || canBeWritten(event) ? event : undefined;
+}
+
+function canBeWritten(event: JsonObject): boolean {
+  try {
+    // The index keeps V8 from its faster code, which fails later but cannot write every object.
+    JSON.stringify({ 1: event });
+    return true;
+  } catch {
+    // The stack is too small.
+    return false;
+  }
 }
 
 export function eventText(value: unknown): string {
