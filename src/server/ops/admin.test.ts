@@ -4,7 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import { call as rpcCall } from '../../../test/rpc/bench.ts';
 import { echoNode, replyWith, startNode, type TestNode } from '../../../test/rpc/node.ts';
 import { type Bench, call, chatBody, startWithEngine } from '../../../test/app/call.ts';
-import { dayOf, dayStartMs, isoTime } from '../../core/clock.ts';
+import { MINUTE_MS, dayOf, dayStartMs, isoTime } from '../../core/clock.ts';
 
 const KEY = '11'.repeat(32);
 const WALLET = '0x2f3c0000000000000000000000000000000091ab';
@@ -189,7 +189,7 @@ describe('/admin of the running service', () => {
            media_type, media_until_ms, has_media, webhook_url, webhook_attempts, webhook_due_ms)
          VALUES ($1, 'acct_1', '', 'film', $2, 350000000, '{}', '[]', 'rack1', 'f', 'e1', 1, 500000,
            $3, $3, 0, 0, $4, '', 0, $5, 0, '', 0, 0, '', 0, 0)`,
-        [id, state, createdMs, Date.now() + 86_400_000, failure],
+        [id, state, createdMs, Date.now() + 5 * MINUTE_MS, failure],
       );
     const wrong = { code: 'INFERENCE_FAILED', message: 'The engine lost it', isPolicy: false };
     await insert('job-1', 'failed', 1_000, JSON.stringify(wrong));
