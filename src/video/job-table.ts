@@ -25,7 +25,8 @@ const AT_ENGINE = `state IN ('submitted', 'running')`;
 export interface StoredMedia {
   readonly sizeBytes: number;
   readonly mimeType: string;
-  readonly untilMs: number;
+  /** Time until it expires. */
+  readonly keepMs: number;
 }
 
 export interface JobTrace {
@@ -204,10 +205,10 @@ export class JobTable extends LeasedTable<VideoJob> {
     const rows = await tx.query(
       `UPDATE video_job SET state = 'completed', progress_ppm = 1000000, finished_ms = $3,
          execution_ms = $3 - started_ms, media_bytes = $4, media_type = $5,
-         media_until_ms = now_ms($3) - $3 + $6, has_media = 1, inputs = '[]', ${NO_LEASE},
+         media_until_ms = now_ms($3) + $6, has_media = 1, inputs = '[]', ${NO_LEASE},
          webhook_due_ms = CASE WHEN webhook_url = '' THEN 0 ELSE $3 END
        WHERE id = $1 AND lease_owner = $2 AND state = 'storing' RETURNING ${JOB_COLUMNS}`,
-      [id, this.owner, nowMs, media.sizeBytes, media.mimeType, media.untilMs],
+      [id, this.owner, nowMs, media.sizeBytes, media.mimeType, media.keepMs],
     );
     return rows.map(jobOf)[0];
   }

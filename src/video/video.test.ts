@@ -893,7 +893,7 @@ onEachStore('video jobs', (stores) => {
       const at = { engine: 'e', engineModel: 'm', engineJobId: '1' };
       await store.transaction((tx) => table.submitted(tx, 'job', at, behindMs));
       await table.storing('job');
-      const media = { sizeBytes: 1, mimeType: 'video/mp4', untilMs: behindMs + DAY_MS };
+      const media = { sizeBytes: 1, mimeType: 'video/mp4', keepMs: DAY_MS };
       await store.transaction((tx) => table.completed(tx, 'job', media, behindMs));
       assert.deepEqual(await table.expireMedia(Date.now()), []);
       assert.equal(await table.mediaGone('job'), true);

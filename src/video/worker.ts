@@ -314,7 +314,7 @@ export class Worker {
   ): Promise<void> {
     const { store, money, clock, keepHours, log } = this.#parts;
     const nowMs = clock.nowMs();
-    const media = { sizeBytes, mimeType, untilMs: nowMs + keepHours * HOUR_MS };
+    const media = { sizeBytes, mimeType, keepMs: keepHours * HOUR_MS };
     const done = await store.transaction(async (tx) => {
       const completed = await this.#table.completed(tx, job.id, media, nowMs);
       if (completed !== undefined) await money.settle(tx, completed, sha256);
