@@ -13,7 +13,7 @@ import { Fault } from '../core/faults.ts';
 import { sha256Hex } from '../core/ids.ts';
 import type { LimitLog } from '../billing/limits/limits.ts';
 import { type Notices, type Store, isShared } from '../db/db.ts';
-import type { Caller } from '../identity/identity.ts';
+import { type Caller, paymentOnlyBucket } from '../identity/identity.ts';
 import type { RequestContext, RouteName } from './request-context.ts';
 import type { Route } from './route.ts';
 
@@ -166,9 +166,8 @@ export class AbuseGuard {
   }
 }
 
-/** Requests with a payment only count apart: another shop can have obtained the signature. */
-function callerBucket({ keyId, accountId, payment }: Caller): string {
-  return payment?.limitNano === undefined ? keyId || accountId : `payment ${accountId}`;
+function callerBucket(caller: Caller): string {
+  return paymentOnlyBucket(caller) ?? (caller.keyId || caller.accountId);
 }
 
 const DIGEST_CHARS = 16;

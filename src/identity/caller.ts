@@ -135,3 +135,11 @@ export function walletCaller(address: string, capId?: string): Caller {
     wallet: address.startsWith('0x') ? address.toLowerCase() : address,
   };
 }
+
+/**
+ * Name under which requests with a payment only are counted, apart from those of its wallet: another shop
+ * can have obtained the signature. `undefined` for all other requests.
+ */
+export function paymentOnlyBucket({ accountId, payment }: Caller): string | undefined {
+  return payment?.limitNano === undefined ? undefined : `payment ${accountId}`;
+}

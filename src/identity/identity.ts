@@ -27,6 +27,7 @@ export {
   type ModelPrivacy,
   type Plan,
   accountIdOf,
+  paymentOnlyBucket,
   walletAccountId,
   walletOfAccount,
   walletCaller,

@@ -14,7 +14,7 @@ import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { nano } from '../core/money.ts';
 import { Fault } from '../core/faults.ts';
 import type { Log, LogFields } from '../core/log.ts';
-import type { Caller } from '../identity/identity.ts';
+import { type Caller, paymentOnlyBucket } from '../identity/identity.ts';
 import type { Wallets } from '../wallet/wallet.ts';
 import { limitPayments } from '../wallet/x402/x402.ts';
 import { sessionCookie } from './console.ts';
@@ -147,10 +147,7 @@ function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): Identi
       const { walletConcurrency, keyConcurrency } = config.current.limits;
       const limit = isWallet ? walletConcurrency : keyConcurrency;
       // Requests with an `Idempotency-Key` continue after a disconnect, and still count.
-      // Those with a payment only have slots apart: another shop can have obtained the signature.
-      const isUnproven = isWallet && caller.payment?.limitNano !== undefined;
-      const owner = isUnproven ? `payment:${caller.accountId}` : caller.accountId;
-      const entering = slots.enter(owner, limit);
+      const entering = slots.enter(paymentOnlyBucket(caller) ?? caller.accountId, limit);
       if (entering instanceof Promise) {
         return entering.then((leave) => {
           context.leave = leave;

@@ -28,8 +28,10 @@ export interface PaymentFacts {
   readonly intent?: string | undefined;
   /** Sum that has arrived, without taxes. */
   readonly paidNano: Nano;
-  /** Sum that went back to the payer by refunds of others than Farebox, and by disputes; both together can
-   * exceed `paidNano`. */
+  /**
+   * Sum that went back to the payer by refunds of others than Farebox, and by disputes; both together can
+   * exceed `paidNano`.
+   */
   readonly returnedNano: Nano;
   /** Reason for `returnedNano`, for the statement of the account. */
   readonly returnReason?: string | undefined;
