@@ -77,3 +77,9 @@ test('an event on several lines is passed on as one event', () => {
   assert.equal(passed, `event: ${delta.type}\ndata: ${JSON.stringify(delta)}`);
   assert.equal(rest, '');
 });
+
+test('an event with the name of a member of all objects is passed on', () => {
+  const stream = streamOf([{ type: 'constructor', output_index: 0 }, TEXT_DONE]);
+  assert.equal(stream.failure, undefined);
+  assert.equal(stream.tally.contentBytes, 5);
+});

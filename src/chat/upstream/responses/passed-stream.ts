@@ -37,9 +37,8 @@ const DELTAS = textEvents('delta');
 /** The end of a part has its whole text, which some engines send without deltas. */
 const ENDS = textEvents('done');
 
-function textEvents(phase: string): Readonly<Record<string, ItemText>> {
-  const events = Object.entries(TEXTS).map(([name, text]) => [`response.${name}.${phase}`, text]);
-  return Object.fromEntries(events);
+function textEvents(phase: string): ReadonlyMap<unknown, ItemText> {
+  return new Map(Object.entries(TEXTS).map(([name, text]) => [`response.${name}.${phase}`, text]));
 }
 
 const KINDS = ['contentBytes', 'reasoningBytes', 'toolBytes'] as const;
@@ -158,20 +157,20 @@ export class PassedStream extends CountedStream {
   /** Counts the text of an event and follows its item. Returns `false` at the end of the grant. */
   #countEvent(event: JsonObject): boolean {
     const { type, output_index: index, item } = event;
-    const counted = this.#countedOf(index);
     if (type === 'response.output_item.added' && isJsonObject(item) && typeof index === 'number') {
       const nameBytes = item['call_id'] === undefined ? 0 : textBytes(item['name']);
       this.tally.toolBytes += nameBytes;
-      counted.toolBytes += nameBytes;
+      this.#countedOf(index).toolBytes += nameBytes;
       this.#open.set(index, { item, index, member: '', text: '' });
     } else if (type === 'response.output_item.done' && isJsonObject(item)) {
-      if (!this.#countItems([item], counted)) return false;
+      if (!this.#countItems([item], this.#counted.get(index) ?? noOutput())) return false;
       this.#open.delete(index);
       this.#done.push(item);
     }
-    const delta = DELTAS[String(type)];
-    const [kind, member] = delta ?? ENDS[String(type)] ?? [];
+    const delta = DELTAS.get(type);
+    const [kind, member] = delta ?? ENDS.get(type) ?? [];
     if (kind === undefined || member === undefined) return true;
+    const counted = this.#countedOf(index);
     const isCounted = delta === undefined && counted.hasDelta;
     counted.hasDelta = delta !== undefined;
     const text = event[delta === undefined ? member : 'delta'];
